@@ -1,0 +1,30 @@
+"""What a cost function needs to know besides the strategies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.cost.kernels import KernelTable
+from planner.schema import Call, FrameworkProfile, ModelSpec, NodeGroup, Workload
+
+
+@dataclass(frozen=True)
+class CallContext:
+    """One call of one workload on one node group, with the profiles that price it.
+
+    The mesh of a strategy follows from its device count: whole nodes when it needs more than one
+    node, else a slice of one node.
+    """
+
+    call: Call
+    model: ModelSpec
+    workload: Workload
+    group: NodeGroup
+    framework: FrameworkProfile
+    engine: FrameworkProfile
+    kernels: KernelTable
+    trained: bool
+    """True when the model is trained in this workload (a forward call then runs in the trainer's
+    processes, beside gradients and optimizer state)."""
+    staleness: int = 0
+    """Versions behind: 0 drains every batch, >= 1 lets generation flow."""

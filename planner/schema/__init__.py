@@ -1,0 +1,50 @@
+"""The pydantic types: validation, no computation, no I/O."""
+
+from planner.schema.base import Schema
+from planner.schema.framework import Constant, FrameworkProfile
+from planner.schema.hardware import Cluster, DeviceProfile, DType, NodeGroup
+from planner.schema.model import MLASpec, ModelSpec, MoESpec, WindowSpec
+from planner.schema.plan import (
+    SCHEMA_VERSION,
+    Assignment,
+    CallPrediction,
+    Plan,
+    PlanSet,
+    Prediction,
+    SearchReport,
+)
+from planner.schema.strategy import CallSpace, Mesh, Offload, Recompute, Rule, SearchSpace, Strategy
+from planner.schema.workload import Call, CallKind, EnvironmentSpec, LengthDistribution, Workload
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Assignment",
+    "Call",
+    "CallKind",
+    "CallPrediction",
+    "CallSpace",
+    "Cluster",
+    "Constant",
+    "DType",
+    "DeviceProfile",
+    "EnvironmentSpec",
+    "FrameworkProfile",
+    "LengthDistribution",
+    "MLASpec",
+    "Mesh",
+    "MoESpec",
+    "ModelSpec",
+    "NodeGroup",
+    "Offload",
+    "Plan",
+    "PlanSet",
+    "Prediction",
+    "Recompute",
+    "Rule",
+    "Schema",
+    "SearchReport",
+    "SearchSpace",
+    "Strategy",
+    "WindowSpec",
+    "Workload",
+]

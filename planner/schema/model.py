@@ -1,0 +1,126 @@
+"""ModelSpec: a transformer's architecture, enough to count parameters, FLOPs and bytes."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from planner.schema.base import Name, NonNegativeInt, PositiveFloat, PositiveInt, Schema
+
+
+class MLASpec(Schema):
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434). All sizes in elements."""
+
+    q_lora_rank: PositiveInt | None = None
+    """Rank of the query down-projection; null when queries are projected directly."""
+    kv_lora_rank: PositiveInt
+    """Rank of the compressed key-value latent."""
+    qk_nope_head_dim: PositiveInt
+    """Size of each head's query/key part without rotary embedding."""
+    qk_rope_head_dim: PositiveInt
+    """Size of the rotary part; the key's is shared by all heads."""
+    v_head_dim: PositiveInt
+    """Size of each value head."""
+
+
+class MoESpec(Schema):
+    """Mixture-of-experts feed-forward layers."""
+
+    num_experts: PositiveInt
+    """Routed experts in each MoE layer."""
+    top_k: PositiveInt
+    """Routed experts that each token visits."""
+    expert_ffn_size: PositiveInt
+    """Inner width of one routed expert, elements."""
+    shared_ffn_size: NonNegativeInt = 0
+    """Inner width of all shared experts of a layer together, elements; 0 without any."""
+    shared_gate: bool = False
+    """True when a learned scalar gate multiplies the shared expert (Qwen2-MoE)."""
+    first_dense_layers: NonNegativeInt = 0
+    """Leading layers that have a dense feed-forward instead."""
+    layer_interval: PositiveInt = 1
+    """Every how many layers one is MoE (1: all after the first dense ones)."""
+    router_bias: bool = False
+    """True when the router has a bias or correction term of num_experts elements."""
+
+    @model_validator(mode="after")
+    def _top_k_within_experts(self) -> Self:
+        if self.top_k > self.num_experts:
+            raise ValueError(f"top_k {self.top_k} exceeds num_experts {self.num_experts}")
+        return self
+
+
+class WindowSpec(Schema):
+    """Sliding-window attention on part of the layers."""
+
+    size_tokens: PositiveInt
+    """Tokens that a windowed layer attends to."""
+    full_attention_every: NonNegativeInt
+    """Every how many layers one has full attention: 2 = alternate, 6 = 5 local : 1 global,
+    0 = no layer has full attention."""
+
+
+class ModelSpec(Schema):
+    """A decoder-only transformer. Sizes are in elements; counts are whole numbers."""
+
+    name: Name
+    """The name shown in plans, for example "Qwen/Qwen3-32B"."""
+    architecture: Name
+    """Hugging Face `model_type`, for example "qwen3_moe"; "custom" when given by hand."""
+    hidden_size: PositiveInt
+    num_layers: PositiveInt
+    num_heads: PositiveInt
+    """Query heads."""
+    num_kv_heads: PositiveInt
+    """Key-value heads (equal to num_heads for MHA and for MLA)."""
+    head_dim: PositiveInt
+    """Size of one query/key head (for MLA: nope + rope parts)."""
+    ffn_size: PositiveInt
+    """Inner width of the dense feed-forward layers, elements."""
+    vocab_size: PositiveInt
+    tie_embeddings: bool = False
+    """True when the output head shares the input embedding."""
+    mlp: Literal["gated", "plain"] = "gated"
+    """gated: three matrices (SwiGLU, GeGLU); plain: two (GELU, squared ReLU)."""
+    attention: Literal["gqa", "mla"] = "gqa"
+    qkv_bias: bool = False
+    output_bias: bool = False
+    """True when the attention output projection has a bias."""
+    mlp_bias: bool = False
+    """True when the feed-forward (or expert) matrices have biases."""
+    qk_norm: Literal["none", "head", "full"] = "none"
+    """Norm on queries and keys: per head (Qwen3, Gemma-3) or over the whole projection (OLMo-2)."""
+    norms_per_layer: PositiveInt = 2
+    """Norm layers of size hidden_size in each block (4 for Gemma-2/3 and GLM-4-0414)."""
+    norm_bias: bool = False
+    attention_sinks: bool = False
+    """True when each head has a learned sink logit (gpt-oss)."""
+    mla: MLASpec | None = None
+    moe: MoESpec | None = None
+    window: WindowSpec | None = None
+    mtp_layers: NonNegativeInt = 0
+    """Multi-token-prediction layers shipped beside the main model; not part of it in RL."""
+    max_position: PositiveInt = 131072
+    """Longest sequence that the model supports, tokens."""
+    published_total_parameters: PositiveFloat | None = None
+    """Parameter count that the publisher states, if known."""
+    published_active_parameters: PositiveFloat | None = None
+    """Parameters active for each token as the publisher states, if known."""
+    source: str | None = None
+    """Where the architecture was read."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.num_heads % self.num_kv_heads != 0:
+            raise ValueError(
+                f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}"
+            )
+        if (self.attention == "mla") != (self.mla is not None):
+            raise ValueError('attention "mla" needs the field `mla`, and only then')
+        if self.moe is not None and self.moe.first_dense_layers >= self.num_layers:
+            raise ValueError(
+                f"moe.first_dense_layers {self.moe.first_dense_layers} leaves no MoE layer "
+                f"of num_layers {self.num_layers}"
+            )
+        return self

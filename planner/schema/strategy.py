@@ -1,0 +1,171 @@
+"""Strategy (how one call is parallelised), Mesh (where it runs), SearchSpace (what is legal)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from planner.schema.base import Name, NonNegativeInt, PositiveInt, Schema
+from planner.schema.hardware import DType
+from planner.schema.workload import CallKind
+
+Degree = Annotated[int, Field(ge=1, le=65536)]
+Recompute = Literal["none", "selective", "full"]
+Offload = Literal["none", "optimizer", "all"]
+
+
+class Strategy(Schema):
+    """How one call is parallelised. devices = tp x pp x cp x dp (for generate, dp = replicas)."""
+
+    tp: Degree = 1
+    """Tensor-parallel degree."""
+    pp: Degree = 1
+    """Pipeline-parallel degree."""
+    vpp: Degree = 1
+    """Virtual pipeline stages on each device (interleaved 1F1B); 1 = plain 1F1B."""
+    cp: Degree = 1
+    """Context-parallel degree (ring, all-gather or Ulysses as the launcher does it)."""
+    ep: Degree = 1
+    """Expert-parallel degree; divides tp x cp x dp / etp ranks of a stage."""
+    etp: Degree = 1
+    """Tensor-parallel degree inside an expert."""
+    dp: Degree = 1
+    """Data-parallel degree; for generate, the number of engine replicas."""
+    zero_stage: Annotated[int, Field(ge=0, le=3)] = 0
+    """What is sharded over data parallel ranks: 1 optimizer, 2 + gradients, 3 + weights (FSDP).
+    Read by train (and, stage 3, by forward)."""
+    sequence_parallel: bool = False
+    """Megatron sequence parallelism: activations outside the TP regions are split by tp."""
+    micro_batch_sequences: PositiveInt = 1
+    """Sequences of maximum length whose token budget one packed microbatch has; without packing,
+    padded sequences in one microbatch."""
+    packing: bool = True
+    """True: variable-length sequences share a microbatch up to its token budget (sequence packing
+    or dynamic batching). False: every sequence is padded to the maximum."""
+    recompute: Recompute = "none"
+    """Activation recomputation in training."""
+    offload: Offload = "none"
+    """What moves to host memory while other calls use the devices: nothing, the optimizer state,
+    or the whole state of the model."""
+    first_stage_layers: NonNegativeInt = 0
+    """Layers on the first pipeline stage; 0 = even split (see last_stage_layers)."""
+    last_stage_layers: NonNegativeInt = 0
+    """Layers on the last pipeline stage; 0 = even split."""
+    max_running_sequences: PositiveInt = 1024
+    """generate: sequences that one replica decodes at the same time at most."""
+    memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """generate: share of device memory that the engine may use."""
+    dtype: DType = "bf16"
+    """Precision of the matrix multiplications (and, for generate, of the weights)."""
+    optimizer_on_cpu: bool = False
+    """train: optimizer states live in host memory and the update runs there."""
+
+    @property
+    def devices(self) -> int:
+        """Devices used: tp x pp x cp x dp."""
+        return self.tp * self.pp * self.cp * self.dp
+
+
+class Mesh(Schema):
+    """The devices of a call: whole nodes of one group, or a slice of one node."""
+
+    group: Name
+    first_node: NonNegativeInt
+    nodes: PositiveInt
+    first_device: NonNegativeInt = 0
+    """First device inside each node; above 0 only for a slice of one node."""
+    devices_per_node: PositiveInt
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return self.nodes * self.devices_per_node
+
+    def overlaps(self, other: Mesh) -> bool:
+        """True when the two meshes share a device."""
+        return (
+            self.group == other.group
+            and self.first_node < other.first_node + other.nodes
+            and other.first_node < self.first_node + self.nodes
+            and self.first_device < other.first_device + other.devices_per_node
+            and other.first_device < self.first_device + self.devices_per_node
+        )
+
+    @model_validator(mode="after")
+    def _slice_of_one_node(self) -> Self:
+        if self.first_device > 0 and self.nodes > 1:
+            raise ValueError("a mesh that starts inside a node must lie on one node")
+        return self
+
+
+class Rule(Schema):
+    """A legality rule of a launcher: an expression that must be true for every strategy.
+
+    The expression sees the strategy's fields, the model's and the workload's figures, and the
+    mesh; `docs/search-spaces.md` lists the names. It is evaluated over arrays by one safe
+    evaluator (a whitelisted subset of Python's syntax, no `eval`).
+    """
+
+    id: Name
+    calls: tuple[CallKind, ...]
+    """Call kinds that the rule applies to."""
+    check: Name
+    """The expression, for example "sequences_per_optimizer_step % dp == 0"."""
+    message: Name
+    """What is wrong when it is false; may name fields in braces."""
+    remedy: Name
+    """What to do."""
+    source: Name
+    """Where the launcher enforces it."""
+
+
+class CallSpace(Schema):
+    """Values that the fields of Strategy may take for one kind of call."""
+
+    tp: tuple[Degree, ...] = (1,)
+    pp: tuple[Degree, ...] = (1,)
+    vpp: tuple[Degree, ...] = (1,)
+    cp: tuple[Degree, ...] = (1,)
+    ep: tuple[Degree, ...] = (1,)
+    etp: tuple[Degree, ...] = (1,)
+    zero_stage: tuple[Annotated[int, Field(ge=0, le=3)], ...] = (0,)
+    sequence_parallel: Literal["never", "with_tp", "optional"] = "never"
+    """with_tp: always on when tp > 1."""
+    micro_batch_sequences: tuple[PositiveInt, ...] = (1,)
+    packing: tuple[bool, ...] = (True,)
+    recompute: tuple[Recompute, ...] = ("none",)
+    offload: tuple[Offload, ...] = ("none",)
+    uneven_stages: bool = False
+    """True when the first and last pipeline stages may hold fewer layers."""
+    max_running_sequences: tuple[PositiveInt, ...] = (1024,)
+    memory_fraction: tuple[Annotated[float, Field(gt=0, le=1)], ...] = (0.9,)
+    optimizer_on_cpu: tuple[bool, ...] = (False,)
+    dtype: tuple[DType, ...] = ("bf16",)
+    """Dtypes that the launcher can run; the workload's dtype picks one of them."""
+
+
+class SearchSpace(Schema):
+    """What one launcher back end can run."""
+
+    name: Name
+    launcher: Name | None
+    """The exporter that writes plans of this space; null for the unrestricted space."""
+    description: Name
+    framework: Name
+    """The framework profile (overheads, overlap) in hardware_profiles/frameworks/."""
+    engine: Name
+    """The generation engine's profile in hardware_profiles/frameworks/."""
+    calls: dict[CallKind, CallSpace]
+    placements: tuple[Literal["colocated", "disaggregated", "free"], ...]
+    """colocated: all models take turns on the same devices; disaggregated: the generation engine
+    has devices of its own and the others share the rest; free: any."""
+    sub_node_meshes: bool = False
+    """True when a model may run on part of a node (of a cluster with several nodes)."""
+    max_staleness: NonNegativeInt = 0
+    reference_shares_actor_layout: bool = False
+    """True when the reference model runs in the actor's trainer processes: same devices and
+    degrees, its weights swapped in from host memory."""
+    rules: tuple[Rule, ...] = ()
+    version: Name
+    """Launcher release that the space describes."""
