@@ -1,1 +1,1 @@
-
+"""The command line: parses, calls the library, renders."""

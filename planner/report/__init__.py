@@ -1,1 +1,1 @@
-
+"""Reports for people."""

@@ -1,0 +1,43 @@
+# `make plan` and `make test` need only Python 3.11+ and a package index.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+EXAMPLE := examples/grpo-qwen3-30b-a3b-4x8-h100.yaml
+
+.PHONY: plan test check launcher-test bench format clean
+
+# Installs once for every change of pyproject.toml.
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; set PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+plan: $(VENV)/.installed
+	$(BIN)/rlmplan plan $(EXAMPLE)
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Exported files against the launchers' own configuration code, in an environment of its own.
+launcher-test: $(VENV)/.installed
+	PYTHON=$(PYTHON) tools/launcher_env.sh .launcher-venv
+	RLMPLAN_LAUNCHER_PYTHON=$(CURDIR)/.launcher-venv/bin/python \
+		$(BIN)/python -m pytest -o addopts="" -q -m launcher
+
+bench: $(VENV)/.installed
+	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .launcher-venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,197 @@
+"""Ranked plans as text that fits 100 columns."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from planner.report.units import dollars, gib, percent, seconds
+from planner.schema import CallPrediction, Plan, PlanSet, Strategy, Workload
+
+WIDTH = 100
+
+
+def render_plan_set(plan_set: PlanSet, *, details: int = 3) -> RenderableType:
+    """The whole answer: ranking, the calls of the first `details` plans, bounds, assumptions."""
+    parts: list[RenderableType] = [_title(plan_set), _ranking(plan_set)]
+    parts += [_plan(plan) for plan in plan_set.plans[:details]]
+    if len(plan_set.plans) > details:
+        hidden = len(plan_set.plans) - details
+        parts.append(Text(f"{hidden} more in --json and --output (or --details).\n"))
+    parts += [_proof(plan_set), _assumptions(plan_set.assumptions)]
+    return Group(*parts)
+
+
+def to_text(renderable: RenderableType, *, width: int = WIDTH) -> str:
+    """Plain text of a renderable, no colours, at most `width` columns."""
+    console = Console(width=width, color_system=None, force_terminal=False, highlight=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+
+
+def degrees(strategy: Strategy, kind: str) -> str:
+    """The parallel degrees that are not one: "TP2 PP4 EP8 DP4"; replicas for generation."""
+    last = ("replicas", strategy.dp) if kind == "generate" else ("DP", strategy.dp)
+    named = [
+        ("TP", strategy.tp),
+        ("PP", strategy.pp),
+        ("VPP", strategy.vpp),
+        ("CP", strategy.cp),
+        ("EP", strategy.ep),
+        ("ETP", strategy.etp),
+    ]
+    words = [f"{name}{degree}" for name, degree in named if degree > 1]
+    if kind == "generate":
+        words.append(f"x{last[1]}")
+        return " ".join(words if len(words) > 1 else ["TP1", *words])
+    words.append(f"DP{strategy.dp}")
+    if strategy.zero_stage:
+        words.append(f"ZeRO{strategy.zero_stage}")
+    if strategy.first_stage_layers or strategy.last_stage_layers:
+        words.append(f"ends {strategy.first_stage_layers}/{strategy.last_stage_layers}")
+    return " ".join(words)
+
+
+def knobs(strategy: Strategy, kind: str) -> str:
+    """The batch and memory knobs of a call in a few words."""
+    if kind == "generate":
+        return f"max {strategy.max_running_sequences} seqs, mem {strategy.memory_fraction:.2f}"
+    words = [f"mb {strategy.micro_batch_sequences}{'' if strategy.packing else ' padded'}"]
+    if kind == "train" and strategy.recompute != "none":
+        words.append(f"recompute {strategy.recompute}")
+    if kind == "train" and strategy.offload != "none":
+        words.append(f"offload {strategy.offload}")
+    if kind == "train" and strategy.optimizer_on_cpu:
+        words.append("CPU optimizer")
+    return ", ".join(words)
+
+
+def _title(plan_set: PlanSet) -> Text:
+    workload = plan_set.workload
+    groups = " + ".join(
+        f"{group.nodes} x {group.devices_per_node} {group.device.id}"
+        for group in plan_set.cluster.groups
+    )
+    title = Text()
+    title.append(f"{workload.name}", style="bold")
+    title.append(f"  on {groups}  (space {plan_set.space})\n")
+    title.append(_workload_line(workload) + "\n")
+    return title
+
+
+def _workload_line(workload: Workload) -> str:
+    models: dict[str, list[str]] = {}
+    for role, model in workload.models.items():
+        models.setdefault(model.name, []).append(role)
+    who = ", ".join(f"{'+'.join(roles)} {name}" for name, roles in models.items())
+    return (
+        f"{workload.algorithm.upper()}: {who}; {workload.prompts_per_step} prompts x "
+        f"{workload.samples_per_prompt} samples, responses mean "
+        f"{workload.response_length.mean_tokens:g} max {workload.response_length.max_tokens} tokens"
+    )
+
+
+def _ranking(plan_set: PlanSet) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, width=WIDTH, pad_edge=False)
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("placement", ratio=1)
+    for heading in ("step time (80 % range)", "tok/s/dev", "cost/step", "vs best"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    best = plan_set.plans[0].step_time_s if plan_set.plans else 1.0
+    for plan in plan_set.plans:
+        low, high = plan.step_time_interval_s
+        slower = plan.step_time_s / best - 1
+        distance = "best" if plan.rank == 1 else f"+{percent(slower)}"
+        if plan.tie_with_best and plan.rank > 1:
+            distance += " tie"
+        table.add_row(
+            str(plan.rank),
+            plan.placement,
+            f"{seconds(plan.step_time_s)} ({low:.4g}-{high:.4g})",
+            f"{plan.tokens_per_s_per_device:,.0f}",
+            dollars(plan.cost_per_step_usd),
+            distance,
+        )
+    return table
+
+
+def _plan(plan: Plan) -> Group:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        width=WIDTH,
+        pad_edge=False,
+        title=f"#{plan.rank}  {plan.placement}",
+        title_justify="left",
+        title_style="bold",
+    )
+    table.add_column("call", no_wrap=True)
+    table.add_column("devices", no_wrap=True)
+    table.add_column("degrees", ratio=3)
+    table.add_column("batch and memory knobs", ratio=4)
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("memory/device", justify="right", no_wrap=True)
+    table.add_column("bottleneck", ratio=2)
+    for name, call in plan.calls.items():
+        table.add_row(name, *_call_cells(call))
+    for name, value in plan.overheads_s.items():
+        table.add_row(name, "", "", "", seconds(value), "", "overhead", style="dim")
+    return Group(table)
+
+
+def _call_cells(call: CallPrediction) -> tuple[str, ...]:
+    if call.mesh is None or call.strategy is None:
+        return ("CPU", "", "", seconds(call.time_s), "", call.bottleneck)
+    mesh = call.mesh
+    if mesh.nodes > 1 or mesh.first_device == 0:
+        last = mesh.first_node + mesh.nodes - 1
+        nodes = f"n{mesh.first_node}" if mesh.nodes == 1 else f"n{mesh.first_node}-{last}"
+    else:
+        nodes = f"n{mesh.first_node}"
+    where = f"{mesh.devices} ({nodes})"
+    memory = f"{gib(call.memory_bytes.get('total', 0))[:-4]}/{gib(call.memory_bytes['capacity'])}"
+    if call.memory_verdict != "fits":
+        memory += f" {call.memory_verdict}"
+    return (
+        where,
+        degrees(call.strategy, call.kind),
+        knobs(call.strategy, call.kind),
+        seconds(call.time_s),
+        memory,
+        call.bottleneck,
+    )
+
+
+def _proof(plan_set: PlanSet) -> Text:
+    search = plan_set.search
+    text = Text()
+    if plan_set.plans:
+        best = plan_set.plans[0]
+        proof = "proven best" if search.optimal else "best found, proof not closed"
+        text.append("Bounds  ", style="bold")
+        text.append(
+            f"{proof}: no plan of this space is under {seconds(search.bound_s)} in this model "
+            f"(gap {percent(search.gap)}); no plan on this hardware is under "
+            f"{seconds(best.work_depth_bound_s)} (work and depth).\n"
+        )
+        if sum(plan.tie_with_best for plan in plan_set.plans) > 1:
+            text.append(
+                "Ties    plans marked 'tie' lie within the model's error of the best: "
+                "choose among them by other criteria, or measure.\n"
+            )
+    text.append(
+        f"Search  {search.candidates:,} strategies costed, {search.pareto_candidates:,} kept, "
+        f"{search.wall_s:.2f} s, {search.status}.\n"
+    )
+    return text
+
+
+def _assumptions(assumptions: tuple[str, ...]) -> Text:
+    text = Text()
+    if assumptions:
+        text.append("Assumed\n", style="bold")
+        for line in assumptions:
+            text.append(f"  - {line}\n")
+    return text
