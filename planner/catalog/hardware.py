@@ -1,0 +1,377 @@
+"""Device profiles and clusters: reads YAML in datasheet units, answers schema types in SI."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from planner.catalog.data import data_path, did_you_mean, load_yaml, validate
+from planner.errors import InputError
+from planner.schema import Cluster, DeviceProfile, DType, NodeGroup, Schema
+from planner.schema.base import (
+    Fraction,
+    Name,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+)
+
+MAX_NODES = 100_000
+"""Most nodes of one group; beyond every cluster that exists, so a larger number is a mistake."""
+
+_GIB = 2**30
+_FORM = "Write NAME:NODESxDEVICES, for example h100:4x8 (4 nodes of 8 devices)."
+# Overrides of these leave the measured kernel table valid; any other changes what it measured.
+_KEEPS_TABLE = frozenset(
+    {"base", "id", "memory_gib", "tdp_w", "price_usd_per_hour", "sources", "typical_node"}
+    | {"scale_out_bandwidth_gb_s", "scale_out_latency_us", "scale_out_efficiency"}
+    | {"host", "host_link_bandwidth_gb_s"}
+)
+
+
+class _TypicalNode(Schema):
+    devices: PositiveInt
+    host_memory_gib: PositiveFloat
+
+
+class _DeviceFile(Schema):
+    """A device as its YAML file gives it; the units are in the keys."""
+
+    id: Name
+    vendor: Name
+    peak_tflops: dict[DType, PositiveFloat]
+    """Dense peaks, 1e12 FLOP/s."""
+    memory_gib: PositiveFloat
+    """What the driver shows, 2**30 bytes."""
+    memory_bandwidth_tb_s: PositiveFloat
+    scale_up_bandwidth_gb_s: PositiveFloat
+    """Per direction and device, 1e9 bytes/s."""
+    scale_up_domain_devices: PositiveInt
+    scale_up_topology: Name
+    scale_out_bandwidth_gb_s: PositiveFloat
+    host_link_bandwidth_gb_s: PositiveFloat
+    host: Literal["x86", "grace", "other"] = "x86"
+    tdp_w: PositiveFloat | None = None
+    price_usd_per_hour: PositiveFloat | tuple[PositiveFloat, PositiveFloat] | None = None
+    """A price, or a quoted range [low, high] of which the middle counts."""
+    memory_efficiency: Fraction
+    kernel_latency_us: NonNegativeFloat
+    scale_up_latency_us: NonNegativeFloat
+    scale_out_latency_us: NonNegativeFloat
+    scale_up_efficiency: Fraction
+    scale_out_efficiency: Fraction
+    kernel_table: Name
+    kernel_table_is_own: bool = True
+    typical_node: _TypicalNode
+    """Devices and host memory of the usual server."""
+    sources: tuple[str, ...]
+
+    @property
+    def price(self) -> float | None:
+        """The middle of the range, the price itself, or None."""
+        price = self.price_usd_per_hour
+        return sum(price) / 2 if isinstance(price, tuple) else price
+
+    @property
+    def price_text(self) -> str:
+        """Where the price comes from, for the list of assumptions."""
+        price = self.price_usd_per_hour
+        if price is None:
+            return f"price of {self.id}: none known, so no cost is given"
+        text = f"price of {self.id}: {self.price:.2f} USD/h"
+        if isinstance(price, tuple) and price[0] < price[1]:
+            return f"{text}, middle of {price[0]:.2f}-{price[1]:.2f}"
+        return f"{text} from its profile"
+
+    @property
+    def domain_spans_nodes(self) -> bool:
+        """True for rack-scale systems, whose scale-up network joins several nodes."""
+        return self.scale_up_domain_devices > self.typical_node.devices
+
+    def profile(self) -> DeviceProfile:
+        """The same device in SI units."""
+        return DeviceProfile(
+            id=self.id,
+            vendor=self.vendor,
+            peak_flop_per_s={dtype: peak * 1e12 for dtype, peak in self.peak_tflops.items()},
+            memory_bytes=round(self.memory_gib * _GIB),
+            memory_bandwidth_bytes_per_s=self.memory_bandwidth_tb_s * 1e12,
+            scale_up_bandwidth_bytes_per_s=self.scale_up_bandwidth_gb_s * 1e9,
+            scale_up_domain_devices=self.scale_up_domain_devices,
+            scale_up_topology=self.scale_up_topology,
+            scale_out_bandwidth_bytes_per_s=self.scale_out_bandwidth_gb_s * 1e9,
+            host_link_bandwidth_bytes_per_s=self.host_link_bandwidth_gb_s * 1e9,
+            host=self.host,
+            tdp_w=self.tdp_w,
+            price_usd_per_hour=self.price,
+            memory_efficiency=self.memory_efficiency,
+            kernel_latency_s=self.kernel_latency_us * 1e-6,
+            scale_up_latency_s=self.scale_up_latency_us * 1e-6,
+            scale_out_latency_s=self.scale_out_latency_us * 1e-6,
+            scale_up_efficiency=self.scale_up_efficiency,
+            scale_out_efficiency=self.scale_out_efficiency,
+            kernel_table=self.kernel_table,
+            kernel_table_is_own=self.kernel_table_is_own,
+            sources=self.sources,
+        )
+
+
+class _ClusterPreset(Schema):
+    """A named cluster type: which device, and how its usual node looks."""
+
+    device: Name
+    devices_per_node: PositiveInt
+    host_memory_gib: PositiveFloat
+    network: Name
+    """The usual network between nodes, in words."""
+    sources: tuple[str, ...]
+
+
+class _GroupFile(Schema):
+    name: Name | None = None
+    nodes: int
+    devices_per_node: int | None = None
+    device: str | dict[str, Any]
+    host_memory_gib: PositiveFloat | None = None
+    price_usd_per_device_hour: PositiveFloat | None = None
+
+
+class _ClusterFile(Schema):
+    name: Name | None = None
+    groups: tuple[_GroupFile, ...]
+
+
+def list_devices() -> list[str]:
+    """Ids of all device profiles, sorted."""
+    return _names("devices")
+
+
+def list_clusters() -> list[str]:
+    """Names of all built-in cluster types, sorted; device ids are accepted besides."""
+    return _names("clusters")
+
+
+@cache
+def load_device(device_id: str) -> DeviceProfile:
+    """The profile of a device id; InputError with near names if there is none."""
+    return _device_file(device_id).profile()
+
+
+def parse_cluster(reference: str | Path) -> Cluster:
+    """A cluster from ``NAME:NODESxDEVICES`` (several joined by ``+``) or from a YAML file.
+
+    NAME is a built-in cluster type or a device id. A path, or text that ends in .yaml, .yml or
+    .json, is read as a file. Raises InputError saying what was given and what would be right.
+    """
+    if isinstance(reference, Path):
+        return _read_cluster(reference)
+    text = reference.strip()
+    if text.lower().endswith((".yaml", ".yml", ".json")):
+        return _read_cluster(Path(text))
+    return _parse_short(text)
+
+
+def _parse_short(text: str) -> Cluster:
+    where = f"cluster {text!r}"
+    groups: list[NodeGroup] = []
+    assumptions: list[str] = []
+    for part in text.split("+"):
+        match = re.fullmatch(r"\s*([^:]+?)\s*:\s*([^x×]*?)\s*[x×]\s*(.*?)\s*", part, re.IGNORECASE)
+        if match is None:
+            name = part.split(":")[0].strip().lower()
+            if not name or name in list_clusters() or name in list_devices():
+                raise InputError("the size is missing or unclear", where=where, remedy=_FORM)
+            raise _unknown(name, where)
+        name = match[1].lower()
+        group = _GroupFile(
+            name=_unique(name, [group.name for group in groups]),
+            nodes=_whole_number(match[2], "nodes", where),
+            devices_per_node=_whole_number(match[3], "devices per node", where),
+            device=name,
+        )
+        _add_group(group, where, groups, assumptions)
+    return _cluster(text, groups, assumptions)
+
+
+def _read_cluster(path: Path) -> Cluster:
+    file = validate(_ClusterFile, load_yaml(path), str(path))
+    groups: list[NodeGroup] = []
+    assumptions: list[str] = []
+    for index, group in enumerate(file.groups):
+        where = f"{path}: groups[{index}]"
+        if group.name is None:
+            label = group.device if isinstance(group.device, str) else f"group{index}"
+            group = group.model_copy(update={"name": _unique(label, [g.name for g in groups])})
+        elif group.name in [other.name for other in groups]:
+            raise InputError(
+                f"the group name {group.name!r} occurs twice",
+                where=where,
+                remedy="Give each group its own name.",
+            )
+        _add_group(group, where, groups, assumptions)
+    if not groups:
+        raise InputError(
+            "the cluster has no group", where=f"{path}: groups", remedy="Add a node group."
+        )
+    return _cluster(file.name or path.stem, groups, assumptions)
+
+
+def _cluster(name: str, groups: list[NodeGroup], assumptions: list[str]) -> Cluster:
+    return Cluster(name=name, groups=tuple(groups), assumptions=tuple(dict.fromkeys(assumptions)))
+
+
+def _add_group(
+    group: _GroupFile, where: str, groups: list[NodeGroup], assumptions: list[str]
+) -> None:
+    """Append the group, and what was assumed about it."""
+    preset = _preset(group.device) if isinstance(group.device, str) else None
+    if isinstance(group.device, str):
+        device = _device_file(preset.device if preset else group.device, f"{where}: device")
+    else:
+        device = _inline_device(group.device, f"{where}: device")
+    node_devices = preset.devices_per_node if preset else device.typical_node.devices
+    node_memory = preset.host_memory_gib if preset else device.typical_node.host_memory_gib
+    devices_per_node = group.devices_per_node
+    if devices_per_node is None:
+        devices_per_node = node_devices
+        assumptions.append(f"devices per node of {group.name}: {node_devices}, the usual server")
+    _check_size(group.nodes, devices_per_node, device, where)
+
+    host_memory_gib = group.host_memory_gib
+    if host_memory_gib is None:
+        host_memory_gib = node_memory * devices_per_node / node_devices
+        assumptions.append(
+            f"host memory of {group.name}: {host_memory_gib:.0f} GiB per node, typical of "
+            f"{node_memory:.0f} GiB for {node_devices} devices"
+        )
+    if group.nodes * devices_per_node > max(devices_per_node, device.scale_up_domain_devices):
+        network = f" ({preset.network})" if preset else ""
+        assumptions.append(
+            f"network of {group.name}: {device.scale_out_bandwidth_gb_s:g} GB/s per device and "
+            f"direction between {'racks' if device.domain_spans_nodes else 'nodes'}{network}"
+        )
+    if group.price_usd_per_device_hour is None:
+        assumptions.append(device.price_text)
+    if not device.kernel_table_is_own:
+        assumptions.append(
+            f"kernel times of {device.id}: efficiencies measured on {device.kernel_table}, scaled"
+        )
+    profile = device.profile()
+    if not device.domain_spans_nodes:
+        # Nodes with fewer devices than the usual server are separate boxes, not parts of one.
+        domain = min(profile.scale_up_domain_devices, devices_per_node)
+        profile = profile.model_copy(update={"scale_up_domain_devices": domain})
+    groups.append(
+        NodeGroup(
+            name=group.name or device.id,
+            nodes=group.nodes,
+            devices_per_node=devices_per_node,
+            device=profile,
+            host_memory_bytes=round(host_memory_gib * _GIB),
+            price_usd_per_device_hour=group.price_usd_per_device_hour,
+        )
+    )
+
+
+def _inline_device(mapping: dict[str, Any], where: str) -> _DeviceFile:
+    """A device given in full, or as ``base: ID`` with the keys that differ."""
+    if "base" not in mapping:
+        return validate(_DeviceFile, mapping, where)
+    base_id = mapping["base"]
+    if not isinstance(base_id, str):
+        raise InputError(
+            f"base must be a device id, given {base_id!r}", where=f"{where}.base", remedy=None
+        )
+    preset = _preset(base_id)
+    base = _device_file(preset.device if preset else base_id, f"{where}.base")
+    merged = base.model_dump(mode="json")
+    for key, value in mapping.items():
+        if key == "peak_tflops" and isinstance(value, dict):
+            merged[key] = {**merged[key], **value}
+        elif key != "base":
+            merged[key] = value
+    merged.setdefault("id", base.id)
+    if "id" not in mapping:
+        merged["id"] = f"{base.id}-custom"
+    if "kernel_table_is_own" not in mapping and set(mapping) - _KEEPS_TABLE:
+        merged["kernel_table_is_own"] = False
+    return validate(_DeviceFile, merged, where)
+
+
+def _check_size(nodes: int, devices_per_node: int, device: _DeviceFile, where: str) -> None:
+    if not 1 <= nodes <= MAX_NODES:
+        raise InputError(
+            f"nodes must be between 1 and {MAX_NODES:,}, given {nodes:,}",
+            where=where,
+            remedy="Correct the number of nodes.",
+        )
+    most = max(device.scale_up_domain_devices, device.typical_node.devices)
+    if not 1 <= devices_per_node <= most:
+        usual = device.typical_node.devices
+        remedy = f"A usual node has {usual} of them."
+        if devices_per_node > most and devices_per_node % usual == 0:
+            remedy = f"Write {nodes * devices_per_node // usual}x{usual} for as many devices."
+        raise InputError(
+            f"a node of {device.id} has between 1 and {most:,} devices, given {devices_per_node:,}",
+            where=where,
+            remedy=remedy,
+        )
+
+
+def _whole_number(text: str, what: str, where: str) -> int:
+    if not re.fullmatch(r"[+-]?\d{1,15}", text):
+        raise InputError(
+            f"{what} must be a whole number, given {text!r}", where=where, remedy=_FORM
+        )
+    return int(text)
+
+
+def _unique(name: str, taken: list[str]) -> str:
+    """`name`, with a number appended if it is taken."""
+    count = 2
+    unique = name
+    while unique in taken:
+        unique = f"{name}-{count}"
+        count += 1
+    return unique
+
+
+def _unknown(name: str, where: str | None) -> InputError:
+    known = {*list_clusters(), *list_devices()}
+    return InputError(
+        f"there is no cluster type or device {name!r}",
+        where=where,
+        remedy=did_you_mean(name, known),
+    )
+
+
+def _names(folder: str) -> list[str]:
+    return sorted(path.stem for path in data_path("hardware_profiles", folder).glob("*.yaml"))
+
+
+@cache
+def _preset(name: str) -> _ClusterPreset | None:
+    """The built-in cluster type `name`, or None."""
+    if name not in list_clusters():
+        return None
+    path = data_path("hardware_profiles", "clusters", f"{name}.yaml")
+    return validate(_ClusterPreset, load_yaml(path), str(path))
+
+
+def _device_file(device_id: str, where: str | None = None) -> _DeviceFile:
+    if device_id not in list_devices():
+        raise _unknown(device_id, where)
+    return _read_device(device_id)
+
+
+@cache
+def _read_device(device_id: str) -> _DeviceFile:
+    path = data_path("hardware_profiles", "devices", f"{device_id}.yaml")
+    device = validate(_DeviceFile, load_yaml(path), str(path))
+    if device.id != device_id:
+        raise InputError(
+            f"the id {device.id!r} differs from the file name", where=str(path), remedy=None
+        )
+    return device
