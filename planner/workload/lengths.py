@@ -123,6 +123,13 @@ def expected_maximum(distribution: LengthDistribution, samples: npt.ArrayLike) -
     return np.asarray((mass * points).sum(axis=-1))
 
 
+def top_length(distribution: LengthDistribution) -> float:
+    """The longest length that occurs, tokens: the cap, or the last point of the support."""
+    if distribution.kind == "lognormal":
+        return float(distribution.max_tokens)
+    return float(support(distribution)[0][-1])
+
+
 def support(distribution: LengthDistribution) -> tuple[FloatArray, FloatArray]:
     """(lengths, probabilities) of a fixed or histogram distribution, ascending, shape [k]."""
     if distribution.kind == "fixed":
