@@ -1,0 +1,186 @@
+"""The smallest period of a cyclic schedule of one iteration's calls.
+
+Every call repeats once a period P. Two calls that share a device must not overlap modulo P: for
+some integer j, end_a <= start_b + j P and end_b <= start_a + (1 - j) P. With the integers chosen,
+the smallest P is a maximal cycle ratio (work round a cycle over the periods it spans), found by
+raising P to the ratio of a violated cycle until none is left. Branch and bound chooses them.
+
+Reference for cyclic scheduling as cycle ratios: Hanen and Munier, "A study of the cyclic scheduling
+problem on parallel processors", Discrete Applied Mathematics 57 (1995).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from planner.simulate.makespan import maximal_cliques
+
+# Rounding allowance, relative to the period.
+_SLACK = 1e-9
+
+Arc = tuple[int, int, float, int]
+"""(a, b, w, k): start_b >= start_a + w - k P."""
+
+
+def best_period(
+    durations: Sequence[float],
+    arcs: Sequence[tuple[int, int]],
+    conflicts: Sequence[tuple[int, int]],
+    staleness: int,
+    on_devices: Sequence[bool],
+    at_most_s: float = math.inf,
+) -> tuple[float, list[float]] | None:
+    """Minimal period and starts of calls 0..n-1; None if it is not below `at_most_s`.
+
+    `arcs` are precedences within an iteration, `conflicts` pairs that share a device; a call that
+    runs `on_devices` does not overlap itself. The iteration lasts at most (1 + staleness) periods
+    from its first start to its last end.
+    """
+    if not durations:
+        return (0.0, []) if at_most_s > 0 else None
+    if not all(math.isfinite(d) for d in durations):
+        return None
+    floor_s = load_bound(durations, conflicts, on_devices)
+    search = _Period(durations, conflicts, staleness, at_most_s, floor_s)
+    n = len(durations)
+    # Call n is the beginning of the iteration; everything lies within 1 + staleness periods of it.
+    fixed: list[Arc] = [(a, b, durations[a], 0) for a, b in arcs]
+    fixed += [(n, i, 0.0, 0) for i in range(n)]
+    fixed += [(i, n, durations[i], staleness + 1) for i in range(n)]
+    search.visit(fixed, floor_s, [0.0] * (n + 1))
+    if search.starts is None:
+        return None
+    first = min(search.starts)
+    return search.best_s, [start - first for start in search.starts]
+
+
+def load_bound(
+    durations: Sequence[float], conflicts: Sequence[tuple[int, int]], on_devices: Sequence[bool]
+) -> float:
+    """Largest total duration of calls that pairwise share devices: no period can be smaller."""
+    n = len(durations)
+    adjacent = [0] * n
+    for a, b in conflicts:
+        adjacent[a] |= 1 << b
+        adjacent[b] |= 1 << a
+    best = 0.0
+    for clique in maximal_cliques(n, adjacent):
+        members = [i for i in range(n) if clique >> i & 1 and on_devices[i]]
+        best = max(best, sum(durations[i] for i in members))
+    return best
+
+
+class _Period:
+    def __init__(
+        self,
+        durations: Sequence[float],
+        conflicts: Sequence[tuple[int, int]],
+        staleness: int,
+        at_most_s: float,
+        floor_s: float,
+    ):
+        self.durations = durations
+        self.conflicts = conflicts
+        # |start_a - start_b| < (1 + staleness) P bounds the integer of a pair.
+        self.shifts = sorted(range(-staleness, staleness + 2), key=lambda j: (abs(2 * j - 1), j))
+        self.best_s = at_most_s
+        self.floor_s = floor_s
+        self.starts: list[float] | None = None
+
+    def visit(self, arcs: list[Arc], period_s: float, starts: list[float]) -> None:
+        """Explore the choices that extend `arcs`; `starts` are lower bounds at `period_s`."""
+        solved = _smallest_period(arcs, period_s, starts)
+        if solved is None or solved[0] >= self.best_s * (1 - _SLACK):
+            return
+        period_s, starts = solved
+        pair = self._violated(period_s, starts)
+        if pair is None:
+            self.best_s, self.starts = period_s, starts[:-1]
+            return
+        a, b = pair
+        d = self.durations
+        children = []
+        for rank, j in enumerate(self.shifts):
+            longer = [*arcs, (a, b, d[a], j), (b, a, d[b], 1 - j)]
+            child = _smallest_period(longer, period_s, starts)
+            if child is not None:
+                children.append((child[0], sum(child[1]), rank, longer, child))
+        for value, _, _, longer, child in sorted(children, key=lambda c: c[:3]):
+            if value >= self.best_s * (1 - _SLACK):
+                return
+            self.visit(longer, *child)
+            if self.best_s <= self.floor_s * (1 + _SLACK):
+                return
+
+    def _violated(self, period_s: float, starts: Sequence[float]) -> tuple[int, int] | None:
+        """The pair that overlaps longest modulo the period, or None."""
+        worst, choice = _SLACK * period_s, None
+        for a, b in self.conflicts:
+            lag = (starts[b] - starts[a]) % period_s if period_s > 0 else 0.0
+            # Rounding may leave a lag a whole period away from the one that fits.
+            overlap = min(
+                max(self.durations[a] - x, x + self.durations[b] - period_s)
+                for x in (lag - period_s, lag, lag + period_s)
+            )
+            if overlap > worst:
+                worst, choice = overlap, (a, b)
+        return choice
+
+
+def _smallest_period(
+    arcs: Sequence[Arc], period_s: float, starts: Sequence[float]
+) -> tuple[float, list[float]] | None:
+    """Smallest period >= `period_s` that satisfies all arcs, and the earliest starts under it.
+
+    `starts` must be lower bounds of the earliest starts at `period_s`. None: no period does.
+    """
+    n = len(starts)
+    current = list(starts)
+    while True:
+        origin: list[Arc | None] = [None] * n
+        slack = _SLACK * period_s
+        last = -1
+        for _ in range(n + 1):
+            last = -1
+            for arc in arcs:
+                a, b, work, periods = arc
+                start = current[a] + work - periods * period_s
+                if start > current[b] + slack:
+                    current[b] = start
+                    origin[b] = arc
+                    last = b
+            if last < 0:
+                return period_s, current
+        cycle = _cycle(origin, last)
+        if cycle is None:
+            # A chain of improvements each within rounding: the starts are right up to `slack`.
+            return period_s, current
+        work = sum(arc[2] for arc in cycle)
+        periods = sum(arc[3] for arc in cycle)
+        if periods <= 0 or work / periods <= period_s:
+            return None
+        period_s = work / periods
+        # A longer period moves the arcs that span periods back: start afresh from the beginning.
+        current = [0.0] * n
+
+
+def _cycle(origin: Sequence[Arc | None], node: int) -> list[Arc] | None:
+    """The cycle among the arcs that last raised each start, if there is one before `node`."""
+    seen: list[int] = []
+    while node not in seen:
+        seen.append(node)
+        arc = origin[node]
+        if arc is None:
+            return None
+        node = arc[0]
+    cycle: list[Arc] = []
+    first = node
+    while True:
+        arc = origin[node]
+        if arc is None:
+            return None
+        cycle.append(arc)
+        node = arc[0]
+        if node == first:
+            return cycle
