@@ -166,6 +166,12 @@ class SearchSpace(Schema):
     reference_shares_actor_layout: bool = False
     """True when the reference model runs in the actor's trainer processes: same devices and
     degrees, its weights swapped in from host memory."""
+    own_devices: dict[Literal["colocated", "disaggregated"], tuple[Name, ...]] = {}
+    """Placement -> roles whose models must have devices of their own there, shared with no other
+    model (a reward model that the launcher serves from separate workers, say)."""
+    equal_micro_batch: Name | None = None
+    """Expression, like a rule's `check`: where it is true, all calls of a unit must have the same
+    `micro_batch_sequences`. Null: they are free to differ."""
     rules: tuple[Rule, ...] = ()
     version: Name
     """Launcher release that the space describes."""
