@@ -1,33 +1,110 @@
-"""Kernel times from measured tables: pure, vectorised lookups in seconds."""
+"""Kernel times from measured tables: pure, vectorised lookups in seconds.
+
+A table stores, on grids, the logarithm r of measured time over the time that the kernel's work
+needs at least: ``t = exp(r) x (max(flop / peak, bytes / bandwidth) + latency)``. r is smooth where
+t is not, so it is what is interpolated; beyond a grid's edge r (the efficiency) is held, not the
+time; and on a device without a table the same r multiplies that device's own roofline.
+No result is below the roofline itself.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.schema.hardware import DType
+from planner.cost import kernel_work
+from planner.cost.grid import Grid, MoECurves
+from planner.cost.kernel_work import Work
+from planner.errors import InputError
+from planner.schema.hardware import DeviceProfile, DType
 
 FloatArray = npt.NDArray[np.float64]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+COLLECTIVES: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+
+# A windowed prefill has its own grid if one was measured with a window this close; otherwise the
+# full-attention efficiency at the geometric mean of length and window (checked on windows of
+# 1,024 and 8,192) prices it.
+_WINDOW_RATIO = 2.0
 
 
+@dataclass(frozen=True)
 class KernelTable:
     """Times of kernels on one device, interpolated from measurements.
 
     All methods broadcast their array arguments and return float64 seconds of the broadcast shape.
-    `tokens` may be fractional (expected values); shapes and counts are at least 1.
+    Tokens, batches and contexts may be fractional (expected values); no argument may be negative.
+    Times are of GPU kernels inside a CUDA graph or a full stream: host launch time is not
+    included. Raises InputError if the device cannot compute in the asked dtype.
     """
 
     name: str
+    """Device that the efficiencies were measured on."""
+    device: str
+    """Device that the times are for."""
     is_own: bool
+    """False when efficiencies are carried over from another device."""
+    peak_flop_per_s: dict[DType, float]
+    memory_bandwidth_bytes_per_s: float
+    latency_s: float
+    scale_up_bandwidth_bytes_per_s: float
+    scale_up_latency_s: float
+    gemm: dict[DType, Grid]
+    """Axes m, n, k."""
+    prefill: dict[tuple[int, int], Grid]
+    """By head_dim and window (0: full); axes tokens, batch x heads, heads / kv_heads."""
+    decode: dict[tuple[int, DType], Grid]
+    """By head_dim and cache dtype; axes context, batch x kv_heads, heads / kv_heads."""
+    mla_prefill: Grid
+    """Axes tokens, batch x heads."""
+    mla_decode: dict[DType, Grid]
+    """By cache dtype; axes batch, context, heads."""
+    mla_absorb: Grid
+    """Axes tokens, heads."""
+    moe: dict[DType, MoECurves]
+    collectives: dict[Collective, Grid]
+    """Axes devices, bytes."""
+    all_reduce_graph: Grid
+    """Axes devices, bytes."""
+
+    def scaled_to(self, device: DeviceProfile) -> KernelTable:
+        """The same efficiencies over the roofline of `device`.
+
+        The compute-bound part scales with the peak, the memory-bound part with the bandwidth,
+        collectives with the scale-up link. With the table's own device nothing changes.
+        """
+        return replace(
+            self,
+            device=device.id,
+            is_own=device.kernel_table_is_own,
+            peak_flop_per_s=dict(device.peak_flop_per_s),
+            memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s,
+            latency_s=device.kernel_latency_s,
+            scale_up_bandwidth_bytes_per_s=device.scale_up_bandwidth_bytes_per_s,
+            scale_up_latency_s=device.scale_up_latency_s,
+        )
+
+    def roofline_s(self, work: Work, dtype: DType = "bf16") -> FloatArray:
+        """max(flop / peak, bytes / bandwidth): the bound that no kernel beats."""
+        peak = self._peak(dtype)
+        bound: FloatArray = np.maximum(
+            work.flop / peak, work.nbytes / self.memory_bandwidth_bytes_per_s
+        )
+        return bound
 
     def gemm_s(
         self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, dtype: DType = "bf16"
     ) -> FloatArray:
-        """Dense matrix product [m, k] x [k, n]."""
-        raise NotImplementedError
+        """Dense matrix product [m, k] x [k, n]; both inputs in `dtype`, output bf16.
+
+        fp8 and fp4 exclude the quantisation of activations. Without a measured grid of the dtype
+        the bf16 efficiency counts.
+        """
+        grid = self.gemm.get(dtype) or self.gemm["bf16"]
+        return self._time(grid.at(m, n, k), kernel_work.gemm_work(m, n, k, dtype), dtype)
 
     def prefill_attention_s(
         self,
@@ -38,8 +115,16 @@ class KernelTable:
         head_dim: int,
         window: int | None = None,
     ) -> FloatArray:
-        """Causal attention core, forward, of `batch` sequences of `tokens` tokens each."""
-        raise NotImplementedError
+        """Causal attention core, forward, of `batch` sequences of `tokens` each (bf16).
+
+        `heads` and `kv_heads` are those of one device. No projections, no rotary embedding. For
+        a packed mix of lengths add the times of the lengths. Head sizes that were not measured
+        take the efficiency of the nearest one.
+        """
+        work = kernel_work.prefill_attention_work(batch, tokens, heads, kv_heads, head_dim, window)
+        grid, length = self._prefill_grid(head_dim, window, tokens)
+        rows = np.multiply(batch, heads)
+        return self._time(grid.at(length, rows, np.divide(heads, kv_heads)), work)
 
     def decode_attention_s(
         self,
@@ -51,14 +136,31 @@ class KernelTable:
         kv_dtype: DType = "bf16",
         window: int | None = None,
     ) -> FloatArray:
-        """Attention core of one decode step: one query token a sequence against `context`."""
-        raise NotImplementedError
+        """Attention core of one decode step: a query token a sequence against `context` tokens.
+
+        `heads` and `kv_heads` are those of one device. No projections. With a window at most
+        `window` tokens of context are read.
+        """
+        if window is not None:
+            context = np.minimum(context, window)
+        key = _nearest_head_dim([size for size, dtype in self.decode], head_dim)
+        grid = self.decode.get((key, kv_dtype)) or self.decode[(key, "bf16")]
+        work = kernel_work.decode_attention_work(
+            batch, context, heads, kv_heads, head_dim, kv_dtype
+        )
+        rows = np.multiply(batch, kv_heads)
+        return self._time(grid.at(context, rows, np.divide(heads, kv_heads)), work)
 
     def mla_prefill_s(
         self, batch: npt.ArrayLike, tokens: npt.ArrayLike, heads: npt.ArrayLike
     ) -> FloatArray:
-        """Latent attention core of a prefill (no projections)."""
-        raise NotImplementedError
+        """Latent attention core of a prefill or training forward pass, expanded form (bf16).
+
+        Only the core: the down- and up-projections and the output are matrix products besides.
+        The shape is DeepSeek-V3's (nope 128, rope 64, value 128); `heads` of one device.
+        """
+        work = kernel_work.mla_prefill_work(batch, tokens, heads)
+        return self._time(self.mla_prefill.at(tokens, np.multiply(batch, heads)), work)
 
     def mla_decode_s(
         self,
@@ -67,8 +169,20 @@ class KernelTable:
         heads: npt.ArrayLike,
         kv_dtype: DType = "bf16",
     ) -> FloatArray:
-        """Latent attention core of one decode step (no projections)."""
-        raise NotImplementedError
+        """Latent attention core of one decode step, absorbed form.
+
+        Only the core: query, key-value and output projections are matrix products besides, and
+        the two absorbing products are `mla_absorb_s`. The latent is read whole by every device,
+        whatever its share of the `heads`.
+        """
+        grid = self.mla_decode.get(kv_dtype) or self.mla_decode["bf16"]
+        work = kernel_work.mla_decode_work(batch, context, heads, kv_dtype)
+        return self._time(grid.at(batch, context, heads), work)
+
+    def mla_absorb_s(self, tokens: npt.ArrayLike, heads: npt.ArrayLike) -> FloatArray:
+        """The two batched products of decode that absorb the KV up-projection (bf16)."""
+        work = kernel_work.mla_absorb_work(tokens, heads)
+        return self._time(self.mla_absorb.at(tokens, heads), work)
 
     def moe_s(
         self,
@@ -81,15 +195,88 @@ class KernelTable:
         moe_ep: npt.ArrayLike,
         dtype: DType = "bf16",
     ) -> FloatArray:
-        """Routed experts of one layer; `tokens` are those of the whole expert group's pool."""
-        raise NotImplementedError
+        """Routed gated experts of one layer, on the busiest of the moe_tp x moe_ep devices.
+
+        `tokens` are the tokens of the whole pool that the expert group serves: the sum over its
+        expert-parallel ranks, not those of one rank. Routing follows a power law of exponent
+        1.01, so imbalance between ranks and experts is included. Included: both grouped matrix
+        products, activation, permutation. Not included: router, shared experts, all-to-all.
+        """
+        curves = self.moe.get(dtype) or self.moe["bf16"]
+        work = kernel_work.moe_work(tokens, hidden, inner, top_k, experts, moe_tp, moe_ep, dtype)
+        ratio = curves.at(tokens, hidden, inner, top_k, experts, moe_tp, moe_ep)
+        return self._time(ratio, work, dtype)
 
     def collective_s(
         self, kind: Collective, devices: npt.ArrayLike, nbytes: npt.ArrayLike
     ) -> FloatArray:
-        """NCCL-like collective inside the scale-up domain."""
-        raise NotImplementedError
+        """NCCL collective among `devices` of one scale-up domain; zero for a single device.
+
+        `nbytes` is the full buffer: the reduced tensor, the gathered result, the tensor before
+        scattering, or what one device sends in an all-to-all, its own part included. Measured to
+        8 devices (4 on NVL72); beyond that the bus bandwidth is held and latency grows with the
+        logarithm of the devices: an estimate.
+        """
+        return self._collective_time(self.collectives[kind], kind, devices, nbytes)
 
     def all_reduce_decode_s(self, devices: npt.ArrayLike, nbytes: npt.ArrayLike) -> FloatArray:
-        """Custom low-latency all-reduce inside a CUDA graph."""
-        raise NotImplementedError
+        """All-reduce of a decode step: the engines' custom kernels inside a CUDA graph."""
+        return self._collective_time(self.all_reduce_graph, "all_reduce", devices, nbytes)
+
+    def _collective_time(
+        self, grid: Grid, kind: Collective, devices: npt.ArrayLike, nbytes: npt.ArrayLike
+    ) -> FloatArray:
+        n = np.maximum(np.asarray(devices, dtype=np.float64), 1.0)
+        size = np.asarray(nbytes, dtype=np.float64)
+        base = self.collective_base_s(kind, n, size)
+        # In-network reduction may beat the ring's bound, but each byte leaves its device once.
+        bound = (n - 1) / n * size / self.scale_up_bandwidth_bytes_per_s
+        time = np.maximum(np.exp(grid.at(n, size)) * base, bound)
+        return np.where((n > 1) & (size > 0), time, 0.0)
+
+    def collective_base_s(
+        self, kind: Collective, devices: npt.ArrayLike, nbytes: npt.ArrayLike
+    ) -> FloatArray:
+        """The time that the grids of collectives are relative to: latency rounds plus bytes."""
+        n = np.asarray(devices, dtype=np.float64)
+        rounds = 1 + np.log2(n)
+        moved = kernel_work.collective_factor(kind, n) * np.asarray(nbytes, dtype=np.float64)
+        base: FloatArray = (
+            rounds * self.scale_up_latency_s + moved / self.scale_up_bandwidth_bytes_per_s
+        )
+        return base
+
+    def _time(self, ratio: FloatArray, work: Work, dtype: DType = "bf16") -> FloatArray:
+        bound = self.roofline_s(work, dtype)
+        time: FloatArray = np.maximum(np.exp(ratio) * (bound + self.latency_s), bound)
+        return time
+
+    def _prefill_grid(
+        self, head_dim: int, window: int | None, tokens: npt.ArrayLike
+    ) -> tuple[Grid, npt.ArrayLike]:
+        """The grid of a head size and window, and the length at which to read it."""
+        size = _nearest_head_dim([size for size, near in self.prefill if near == 0], head_dim)
+        if window is None:
+            return self.prefill[(size, 0)], tokens
+        near = [
+            (abs(np.log(measured / window)), key)
+            for key in self.prefill
+            if (measured := key[1]) and key[0] == size
+        ]
+        if near and min(near)[0] <= np.log(_WINDOW_RATIO):
+            return self.prefill[min(near)[1]], tokens
+        return self.prefill[(size, 0)], np.sqrt(np.multiply(tokens, np.minimum(tokens, window)))
+
+    def _peak(self, dtype: DType) -> float:
+        try:
+            return self.peak_flop_per_s[dtype]
+        except KeyError:
+            raise InputError(
+                f"{self.device} cannot compute in {dtype}",
+                remedy=f"Use one of {', '.join(self.peak_flop_per_s)}.",
+            ) from None
+
+
+def _nearest_head_dim(measured: list[int], head_dim: int) -> int:
+    """The measured head size with the smallest ratio to `head_dim`; the larger of two equals."""
+    return min(measured, key=lambda size: (abs(np.log(size / head_dim)), -size))
