@@ -1,3 +1,57 @@
-"""rlmplan: parallelism plans for RL post-training of language models."""
+"""rlmplan: parallelism plans for RL post-training of language models.
+
+The public API: `plan` searches, `evaluate` prices a given assignment, `load_problem`,
+`load_model` and `parse_cluster` read inputs; the types are in `planner.schema`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "InfeasibleError",
+    "InputError",
+    "PlannerError",
+    "PlanningCancelledError",
+    "__version__",
+    "evaluate",
+    "load_model",
+    "load_problem",
+    "parse_cluster",
+    "plan",
+]
+
+if TYPE_CHECKING:
+    from planner.catalog.hardware import parse_cluster
+    from planner.catalog.models import load_model
+    from planner.catalog.workloads import load_problem
+    from planner.errors import InfeasibleError, InputError, PlannerError, PlanningCancelledError
+    from planner.search.api import plan
+    from planner.simulate.evaluate import evaluate
+
+# Imported on first use, so that `import planner` stays fast.
+_HOME = {
+    "InfeasibleError": "planner.errors",
+    "InputError": "planner.errors",
+    "PlannerError": "planner.errors",
+    "PlanningCancelledError": "planner.errors",
+    "evaluate": "planner.simulate.evaluate",
+    "load_model": "planner.catalog.models",
+    "load_problem": "planner.catalog.workloads",
+    "parse_cluster": "planner.catalog.hardware",
+    "plan": "planner.search.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        from importlib import import_module
+
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'planner' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,139 @@
+"""`rlmplan models | hardware | schema`: look at what the planner knows."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.errors import InputError
+
+models_app = typer.Typer(help="Models in the catalogue.", no_args_is_help=True)
+hardware_app = typer.Typer(help="Devices and clusters.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.add_typer(models_app, name="models")
+    app.add_typer(hardware_app, name="hardware")
+    app.command("schema")(schema)
+
+
+@models_app.command("list")
+def models_list(json: Json = False) -> None:
+    """All models of the catalogue with their parameter counts."""
+    from planner.catalog.models import list_models, load_model
+    from planner.cost.parameters import count_parameters
+    from planner.report.units import count
+
+    rows = []
+    for name in list_models():
+        spec = load_model(name)
+        counts = count_parameters(spec)
+        rows.append((name, spec.architecture, int(counts.total), int(counts.active)))
+    if json:
+        keys = ("name", "architecture", "total_parameters", "active_parameters")
+        _echo_json([dict(zip(keys, row, strict=True)) for row in rows])
+        return
+    width = max(len(row[0]) for row in rows)
+    for name, architecture, total, active in rows:
+        moe = f"  {count(active)} active" if active < 0.95 * total else ""
+        typer.echo(f"{name:<{width}}  {architecture:<12} {count(total):>8}{moe}")
+
+
+@models_app.command("show")
+def models_show(
+    name: Annotated[str, typer.Argument(help="A catalogue name, a config.json or a folder.")],
+    json: Json = False,
+) -> None:
+    """One model's architecture and parameter count."""
+    from planner.catalog.models import load_model
+    from planner.cost.parameters import count_parameters
+    from planner.report.units import count
+
+    spec = load_model(name)
+    if json:
+        typer.echo(spec.model_dump_json(indent=2))
+        return
+    counts = count_parameters(spec)
+    typer.echo(f"{spec.name}: {count(counts.total)} parameters, {count(counts.active)} active")
+    _echo_fields(spec.model_dump(exclude_none=True, exclude={"name"}))
+
+
+@hardware_app.command("list")
+def hardware_list(json: Json = False) -> None:
+    """All devices and the cluster names of --cluster."""
+    from planner.catalog.hardware import list_clusters, list_devices, load_device
+    from planner.report.units import dollars, gib, rate
+
+    devices = [load_device(name) for name in list_devices()]
+    if json:
+        _echo_json(
+            {
+                "devices": [device.model_dump(mode="json") for device in devices],
+                "clusters": list(list_clusters()),
+            }
+        )
+        return
+    for device in devices:
+        kernels = "measured kernels" if device.kernel_table_is_own else "scaled kernels"
+        typer.echo(
+            f"{device.id:<20} {rate(device.peak_flop_per_s['bf16'], 'FLOP/s bf16'):<20} "
+            f"{gib(device.memory_bytes):>10}  "
+            f"{rate(device.memory_bandwidth_bytes_per_s, 'B/s'):>10}  "
+            f"{dollars(device.price_usd_per_hour):>6}/h  {kernels}"
+        )
+    typer.echo(f"\nclusters (NAME:NODESxDEVICES): {', '.join(list_clusters())}")
+
+
+@hardware_app.command("show")
+def hardware_show(
+    name: Annotated[str, typer.Argument(help="A device id, or a cluster like h100:4x8.")],
+    json: Json = False,
+) -> None:
+    """One device's profile, or a cluster, with its sources."""
+    from planner.catalog.hardware import list_devices, load_device, parse_cluster
+
+    found = load_device(name) if name in list_devices() else parse_cluster(name)
+    if json:
+        typer.echo(found.model_dump_json(indent=2))
+    else:
+        _echo_fields(found.model_dump(mode="json", exclude_none=True))
+
+
+def schema(
+    name: Annotated[str, typer.Argument(help="A schema type, for example PlanSet.")],
+) -> None:
+    """Print the JSON schema of a type."""
+    import difflib
+
+    import planner.schema
+    from planner.schema import Schema
+
+    types = {
+        key: value
+        for key, value in vars(planner.schema).items()
+        if isinstance(value, type) and issubclass(value, Schema) and value is not Schema
+    }
+    if name not in types:
+        near = difflib.get_close_matches(name, types, n=1, cutoff=0.5)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        raise InputError(
+            f"no schema named {name!r}", remedy=f"{hint}There are: {', '.join(sorted(types))}"
+        )
+    _echo_json(types[name].model_json_schema())
+
+
+def _echo_json(value: object) -> None:
+    import json as json_module
+
+    typer.echo(json_module.dumps(value, indent=2))
+
+
+def _echo_fields(fields: object, indent: int = 0) -> None:
+    import yaml
+
+    text = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)
+    typer.echo("\n".join(" " * indent + line for line in text.splitlines()))

@@ -1,0 +1,72 @@
+"""`rlmplan export`: a plan as files of its launcher."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.errors import InputError
+
+if TYPE_CHECKING:
+    from planner.schema import Plan, PlanSet
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("export")(export)
+
+
+def export(
+    plans: Annotated[Path, typer.Argument(help="The file that `rlmplan plan --json` wrote.")],
+    to: Annotated[str, typer.Option(help="Launcher: nemo-rl or verl.")],
+    rank: Annotated[int, typer.Option(min=1, help="Which plan.")] = 1,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the launcher's files.")
+    ] = Path("out"),
+) -> None:
+    """Write the configuration and launch script of one plan."""
+    from planner.cli.files import write_files
+    from planner.launchers import get_launcher
+
+    launcher = get_launcher(to)
+    plan_set = read_plans(plans)
+    chosen = _pick(plan_set, rank, plans)
+    reasons = launcher.supports(chosen, plan_set.workload, plan_set.cluster)
+    if reasons:
+        raise InputError(
+            f"{to} cannot run plan {rank}: {'; '.join(reasons)}",
+            where=str(plans),
+            remedy=f"Plan with --space {to}... so that the search keeps to what {to} can run",
+        )
+    for path in write_files(output, launcher.write(chosen, plan_set.workload, plan_set.cluster)):
+        typer.echo(str(path))
+
+
+def read_plans(path: Path) -> PlanSet:
+    """The plan set in a file; InputError names the file and the field that is wrong."""
+    import json
+
+    from planner.catalog.data import validate
+    from planner.schema import PlanSet
+
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise InputError(
+            f"not JSON ({error})",
+            where=str(path),
+            remedy="Give the output of `rlmplan plan ... --json`",
+        ) from error
+    return validate(PlanSet, content, str(path))
+
+
+def _pick(plan_set: PlanSet, rank: int, path: Path) -> Plan:
+    for plan in plan_set.plans:
+        if plan.rank == rank:
+            return plan
+    ranks = [plan.rank for plan in plan_set.plans]
+    raise InputError(
+        f"no plan of rank {rank}", where=str(path), remedy=f"The file has ranks {ranks}"
+    )

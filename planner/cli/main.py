@@ -1,0 +1,60 @@
+"""Entry point of `rlmplan`: the commands, and one place that turns errors into messages."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from planner import __version__
+from planner.cli import catalog, export, plan
+from planner.errors import PlannerError
+
+app = typer.Typer(
+    name="rlmplan",
+    help="Parallelism plans for RL post-training of language models: fast, proven, executable.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"rlmplan {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Shared options."""
+
+
+plan.register(app)
+export.register(app)
+catalog.register(app)
+
+
+def run() -> None:
+    """Run the command line; exits with 0, 1 (error), 2 (bad input) or 3 (no plan fits)."""
+    try:
+        app()
+    except PlannerError as error:
+        typer.echo(f"rlmplan: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) went away: not an error of ours.
+        sys.stderr.close()
+        sys.exit(0)
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"rlmplan: {name}{error.strerror or error}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,191 @@
+"""`rlmplan plan`: from a problem file, or from options, to ranked plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from planner.schema import PlanSet
+
+WORKLOAD = "Workload (instead of a file, or to override it)"
+SEARCH = "Search"
+OUTPUT = "Output"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("plan")(plan)
+
+
+def plan(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="Problem file (YAML): workload and cluster. See examples/."),
+    ] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="grpo or ppo.", rich_help_panel=WORKLOAD)
+    ] = None,
+    actor: Annotated[
+        str | None,
+        typer.Option(
+            help="Model: a config.json, a folder, a catalogue name or a cached Hugging Face id.",
+            rich_help_panel=WORKLOAD,
+        ),
+    ] = None,
+    critic: Annotated[str | None, typer.Option(rich_help_panel=WORKLOAD)] = None,
+    reward: Annotated[str | None, typer.Option(rich_help_panel=WORKLOAD)] = None,
+    reference: Annotated[str | None, typer.Option(rich_help_panel=WORKLOAD)] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="NAME:NODESxDEVICES or a YAML file.", rich_help_panel=WORKLOAD),
+    ] = None,
+    prompts: Annotated[
+        int | None, typer.Option(help="Prompts in a step.", rich_help_panel=WORKLOAD)
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Responses for each prompt.", rich_help_panel=WORKLOAD)
+    ] = None,
+    prompt_mean: Annotated[
+        float | None, typer.Option(help="Mean prompt, tokens.", rich_help_panel=WORKLOAD)
+    ] = None,
+    prompt_max: Annotated[
+        int | None, typer.Option(help="Longest prompt, tokens.", rich_help_panel=WORKLOAD)
+    ] = None,
+    response_mean: Annotated[
+        float | None, typer.Option(help="Mean response, tokens.", rich_help_panel=WORKLOAD)
+    ] = None,
+    response_max: Annotated[
+        int | None, typer.Option(help="Longest response, tokens.", rich_help_panel=WORKLOAD)
+    ] = None,
+    lengths: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of response lengths (one a line, or JSON).", rich_help_panel=WORKLOAD
+        ),
+    ] = None,
+    optimizer_steps: Annotated[
+        int | None, typer.Option(help="Optimizer steps in an epoch.", rich_help_panel=WORKLOAD)
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(rich_help_panel=WORKLOAD)] = None,
+    kl_weight: Annotated[
+        float | None,
+        typer.Option(
+            help="KL weight; above zero the reference model runs.", rich_help_panel=WORKLOAD
+        ),
+    ] = None,
+    max_staleness: Annotated[
+        int | None,
+        typer.Option(
+            help="Versions that samples may lag: 0 is synchronous.", rich_help_panel=WORKLOAD
+        ),
+    ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(
+            help="Search space: any, nemo-rl-megatron, verl-fsdp, verl-megatron, or a YAML file.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    objective: Annotated[str, typer.Option(rich_help_panel=SEARCH)] = "step_time",
+    top: Annotated[int, typer.Option(min=1, max=100, rich_help_panel=SEARCH)] = 5,
+    deadline: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds after which the best plan so far is returned.", rich_help_panel=SEARCH
+        ),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="JSON on stdout.", rich_help_panel=OUTPUT)
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for plans.json and one set of launcher files a plan.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    details: Annotated[
+        int, typer.Option(min=0, help="Plans shown call by call.", rich_help_panel=OUTPUT)
+    ] = 3,
+) -> None:
+    """Find the best plans for a workload on a cluster, with a proof."""
+    from planner.catalog.workloads import problem_from
+
+    problem = problem_from(
+        file,
+        algorithm=algorithm,
+        models={
+            role: reference_
+            for role, reference_ in (
+                ("actor", actor),
+                ("critic", critic),
+                ("reward", reward),
+                ("reference", reference),
+            )
+            if reference_ is not None
+        },
+        cluster=cluster,
+        prompts=prompts,
+        samples=samples,
+        prompt_mean=prompt_mean,
+        prompt_max=prompt_max,
+        response_mean=response_mean,
+        response_max=response_max,
+        lengths=lengths,
+        optimizer_steps=optimizer_steps,
+        epochs=epochs,
+        kl_weight=kl_weight,
+        max_staleness=max_staleness,
+        space=space,
+    )
+    from planner.search.api import plan as find_plans
+
+    plan_set = find_plans(
+        problem.workload,
+        problem.cluster,
+        space=problem.space,
+        objective=objective,
+        top=top,
+        deadline_s=deadline,
+    )
+    if output is not None:
+        _write(plan_set, output)
+    if json:
+        typer.echo(plan_set.model_dump_json(indent=2))
+    else:
+        _show(plan_set, details)
+        if output is not None:
+            typer.echo(f"Written to {output}")
+
+
+def _show(plan_set: PlanSet, details: int) -> None:
+    import sys
+
+    from rich.console import Console
+
+    from planner.report.text import WIDTH, render_plan_set, to_text
+
+    if sys.stdout.isatty():
+        Console(highlight=False, width=WIDTH).print(render_plan_set(plan_set, details=details))
+    else:
+        typer.echo(to_text(render_plan_set(plan_set, details=details)), nl=False)
+
+
+def _write(plan_set: PlanSet, folder: Path) -> None:
+    from planner.cli.files import write_files
+    from planner.launchers import get_launcher
+
+    files = {"plans.json": plan_set.model_dump_json(indent=2) + "\n"}
+    for ranked in plan_set.plans:
+        for name in ranked.launchers:
+            launcher = get_launcher(name)
+            for file, content in launcher.write(
+                ranked, plan_set.workload, plan_set.cluster
+            ).items():
+                files[f"plan-{ranked.rank}/{name}/{file}"] = content
+    write_files(folder, files)

@@ -1,0 +1,238 @@
+"""`plan`: the search from workload and cluster to ranked plans with a proof."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import planner
+from planner.catalog.spaces import load_space
+from planner.errors import InputError, PlanningCancelledError
+from planner.schema import (
+    Assignment,
+    Cluster,
+    Mesh,
+    Plan,
+    PlanSet,
+    SearchReport,
+    SearchSpace,
+    Workload,
+)
+from planner.search.hashes import input_hashes
+from planner.search.infeasible import Attempt, explain_infeasible
+from planner.search.options import Scope, UnitOptions, unit_options
+from planner.search.placement import PlacementSolution, solve_placement
+from planner.search.problems import placement_problem, scopes
+from planner.search.words import placement_words
+from planner.simulate.evaluate import evaluate_instance, used_devices
+from planner.simulate.instance import Instance, make_instance
+
+OBJECTIVES = ("step_time",)
+GAP = 0.005
+"""A plan counts as proven best when the bound is this close, relative."""
+
+
+def plan(
+    workload: Workload,
+    cluster: Cluster,
+    *,
+    space: str | SearchSpace = "any",
+    objective: str = "step_time",
+    top: int = 5,
+    deadline_s: float | None = None,
+    gap: float = GAP,
+    cancel: Callable[[], bool] | None = None,
+) -> PlanSet:
+    """The best plans for `workload` on `cluster`, ranked, with a proven bound.
+
+    Parameters: `space` is a search space, its name or file; `top` the number of distinct plans;
+    `deadline_s` the seconds after which the best plans so far are returned with the bound reached;
+    `gap` the relative distance to the bound that counts as proven; `cancel` is polled and ends
+    the search early when it returns True.
+
+    The answer is deterministic when the search ends before the deadline. Thread-safe.
+
+    Raises InputError for inputs that make no sense, InfeasibleError when nothing fits, and
+    PlanningCancelledError when cancelled before any plan was found.
+    """
+    started = time.monotonic()
+    _check(objective, top, deadline_s, gap)
+    chosen = load_space(space) if isinstance(space, str) else space
+    instance = make_instance(
+        workload,
+        cluster,
+        framework=chosen.framework,
+        engine=chosen.engine,
+        reference_shares_actor_layout=chosen.reference_shares_actor_layout,
+    )
+    classes = _solve_classes(instance, chosen, top, started, deadline_s, gap, cancel)
+    plans = _rank(instance, chosen, classes, top)
+    if not plans:
+        if any(each.result.status == "cancelled" for each in classes):
+            raise PlanningCancelledError("cancelled before any plan was found")
+        raise explain_infeasible(instance, classes)
+    report = _report(classes, plans, gap, time.monotonic() - started)
+    return PlanSet(
+        planner_version=planner.__version__,
+        workload=workload,
+        cluster=cluster,
+        space=chosen.name,
+        objective=objective,
+        plans=tuple(each.model_copy(update={"bound_s": report.bound_s}) for each in plans),
+        search=report,
+        assumptions=_assumptions(instance),
+        input_hashes=input_hashes(instance, chosen),
+    )
+
+
+def _check(objective: str, top: int, deadline_s: float | None, gap: float) -> None:
+    if objective not in OBJECTIVES:
+        raise InputError(
+            f"unknown objective {objective!r}",
+            where="objective",
+            remedy=f"Known: {', '.join(OBJECTIVES)}",
+        )
+    if top < 1:
+        raise InputError(f"top is {top}", where="top", remedy="Ask for one plan or more")
+    if deadline_s is not None and not (0 < deadline_s < math.inf):
+        raise InputError(
+            f"deadline is {deadline_s:g} s", where="deadline_s", remedy="Give seconds above zero"
+        )
+    if not 0 <= gap < 1:
+        raise InputError(f"gap is {gap:g}", where="gap", remedy="Give a fraction from 0 to 1")
+
+
+def _solve_classes(
+    instance: Instance,
+    space: SearchSpace,
+    top: int,
+    started: float,
+    deadline_s: float | None,
+    gap: float,
+    cancel: Callable[[], bool] | None,
+) -> list[Attempt]:
+    solved: list[Attempt] = []
+    wanted = scopes(space, instance.workload)
+    for index, scope in enumerate(wanted):
+        options = {unit.name: unit_options(instance, scope, unit) for unit in instance.units}
+        left = None
+        if deadline_s is not None:
+            remaining = deadline_s - (time.monotonic() - started)
+            left = max(0.01, remaining / (len(wanted) - index))
+        problem = placement_problem(instance, scope, options)
+        result = solve_placement(problem, top=top, deadline_s=left, gap=gap, cancel=cancel)
+        solved.append(Attempt(scope, options, result))
+        if cancel is not None and cancel():
+            break
+    return solved
+
+
+def _rank(instance: Instance, space: SearchSpace, classes: list[Attempt], top: int) -> list[Plan]:
+    found: dict[str, tuple[float, Plan]] = {}
+    for each in classes:
+        for solution in each.result.solutions:
+            assignment = to_assignment(instance, each.scope, each.options, solution)
+            prediction = evaluate_instance(instance, assignment)
+            ranked = Plan(
+                **{name: getattr(prediction, name) for name in type(prediction).model_fields},
+                rank=1,
+                tie_with_best=True,
+                placement=placement_words(instance, assignment),
+                assignment=assignment,
+                devices=used_devices(assignment),
+                bound_s=0.0,
+                launchers=(space.launcher,) if space.launcher else (),
+            )
+            found.setdefault(assignment.model_dump_json(), (prediction.step_time_s, ranked))
+    ordered = [item for _, item in sorted(found.items(), key=lambda pair: (pair[1][0], pair[0]))]
+    if not ordered:
+        return []
+    limit_s = ordered[0][1].step_time_interval_s[1]
+    return [
+        each.model_copy(update={"rank": index + 1, "tie_with_best": step_s <= limit_s})
+        for index, (step_s, each) in enumerate(ordered[:top])
+    ]
+
+
+def to_assignment(
+    instance: Instance,
+    scope: Scope,
+    options: dict[str, UnitOptions],
+    solution: PlacementSolution,
+) -> Assignment:
+    """Meshes and strategies of a solution."""
+    meshes: dict[str, Mesh] = {}
+    strategies = {}
+    for unit in instance.units:
+        row = solution.options[unit.name]
+        chosen = options[unit.name]
+        group = instance.cluster.groups[int(chosen.unit.group[row])]
+        mesh = mesh_at(
+            group.name,
+            solution.first_device[unit.name],
+            int(chosen.unit.devices[row]),
+            group.devices_per_node,
+        )
+        for name in unit.calls:
+            meshes[name] = mesh
+            strategies[name] = chosen.strategies[name].strategy(row)
+    return Assignment(
+        meshes=meshes,
+        strategies=strategies,
+        staleness=scope.staleness,
+        framework=scope.space.framework,
+        engine=scope.space.engine,
+        space=scope.space.name,
+    )
+
+
+def mesh_at(group: str, first_device: int, devices: int, devices_per_node: int) -> Mesh:
+    """The mesh of a contiguous range of devices of a group."""
+    first_node, inside = divmod(first_device, devices_per_node)
+    if devices < devices_per_node:
+        return Mesh(
+            group=group,
+            first_node=first_node,
+            nodes=1,
+            first_device=inside,
+            devices_per_node=devices,
+        )
+    return Mesh(
+        group=group,
+        first_node=first_node,
+        nodes=devices // devices_per_node,
+        devices_per_node=devices_per_node,
+    )
+
+
+def _report(classes: list[Attempt], plans: list[Plan], gap: float, wall_s: float) -> SearchReport:
+    best_s = plans[0].step_time_s
+    # The classes cover the space together: what none of them can beat, no plan beats.
+    bound_s = min(best_s, min(each.result.bound_s for each in classes))
+    reached = max(0.0, 1.0 - bound_s / best_s)
+    proven = reached <= gap
+    return SearchReport(
+        optimal=proven,
+        bound_s=bound_s,
+        gap=reached,
+        candidates=sum(unit.costed for each in classes for unit in each.options.values()),
+        pareto_candidates=sum(
+            len(unit.unit.devices) for each in classes for unit in each.options.values()
+        ),
+        wall_s=wall_s,
+        status="proven" if proven else "stopped before the proof closed",
+    )
+
+
+def _assumptions(instance: Instance) -> tuple[str, ...]:
+    lines = [*instance.workload.assumptions, *instance.cluster.assumptions]
+    for group in instance.cluster.groups:
+        if not group.device.kernel_table_is_own:
+            lines.append(
+                f"kernel efficiencies of {group.device.id} are carried over from "
+                f"{group.device.kernel_table}: wider interval"
+            )
+    for profile in (instance.framework, instance.engine):
+        lines.append(f"{profile.name}: {profile.description}")
+    return tuple(dict.fromkeys(lines))

@@ -1,0 +1,29 @@
+"""SHA-256 of everything that a plan depends on."""
+
+from __future__ import annotations
+
+import hashlib
+
+from planner.catalog.data import data_path
+from planner.schema import Schema, SearchSpace
+from planner.simulate.instance import Instance
+
+
+def input_hashes(instance: Instance, space: SearchSpace) -> dict[str, str]:
+    """Name of each input -> hexadecimal SHA-256."""
+    records: dict[str, Schema] = {
+        "workload": instance.workload,
+        "cluster": instance.cluster,
+        "space": space,
+        f"framework:{instance.framework.name}": instance.framework,
+        f"engine:{instance.engine.name}": instance.engine,
+    }
+    hashes = {name: _digest(record.model_dump_json().encode()) for name, record in records.items()}
+    for table in sorted({group.device.kernel_table for group in instance.cluster.groups}):
+        path = data_path("hardware_profiles", "kernels", f"{table}.npz")
+        hashes[f"kernels:{table}"] = _digest(path.read_bytes())
+    return hashes
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

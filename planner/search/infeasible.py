@@ -1,0 +1,165 @@
+"""Why nothing fits: what, by how much, on which device, and the smallest change that would help."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+from planner.cost.arrays import CallCosts, StrategyArrays
+from planner.cost.calls import call_costs
+from planner.cost.memory import usable_bytes
+from planner.errors import InfeasibleError, PlannerError
+from planner.schema import Cluster, NodeGroup
+from planner.search.candidates import enumerate_candidates
+from planner.search.options import Scope, UnitOptions, unit_options
+from planner.search.placement import PlacementResult, solve_placement
+from planner.search.problems import placement_problem
+from planner.simulate.instance import Instance, make_instance
+
+GIB = 1024.0**3
+# How long the search for a cluster that would do may take; it only improves a message.
+_REMEDY_BUDGET_S = 15.0
+_TRIAL_DEADLINE_S = 2.0
+_LARGEST_NODES = 4096
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One class of plans that has no plan."""
+
+    scope: Scope
+    options: dict[str, UnitOptions]
+    result: PlacementResult
+
+
+def explain_infeasible(instance: Instance, attempts: list[Attempt]) -> InfeasibleError:
+    """The error to raise when no class of plans has a plan."""
+    attempt = max(attempts, key=_progress)
+    reason = _first_reason(instance, attempt) or attempt.result.message
+    remedy = _larger_cluster(instance, attempt.scope) or (
+        "Use smaller models, more memory on each device, or shorter sequences"
+    )
+    return InfeasibleError(f"no plan fits. {reason.rstrip('.')}. {remedy}.")
+
+
+def _progress(attempt: Attempt) -> int:
+    """How many units have an option: the class that came furthest explains best."""
+    return sum(len(options.unit.devices) > 0 for options in attempt.options.values())
+
+
+def _first_reason(instance: Instance, attempt: Attempt) -> str | None:
+    reasons = [
+        _unit_reason(instance, attempt.scope, name)
+        for name, options in attempt.options.items()
+        if len(options.unit.devices) == 0
+    ]
+    return " ".join(reasons) if reasons else None
+
+
+def _unit_reason(instance: Instance, scope: Scope, name: str) -> str:
+    unit = next(unit for unit in instance.units if unit.name == name)
+    call = instance.call(next((c for c in unit.calls if "train" in c), unit.calls[0]))
+    model = instance.model(call)
+    who = f"{name} ({model.name}, {call.kind})"
+    best: tuple[float, NodeGroup, CallCosts, StrategyArrays] | None = None
+    for group in instance.cluster.groups:
+        context = instance.context(call, group, scope.staleness)
+        strategies = enumerate_candidates(
+            call,
+            model,
+            instance.workload,
+            group,
+            scope.space,
+            trained=context.trained,
+            cluster_devices=instance.cluster.devices,
+            placement=scope.placement,
+            staleness=scope.staleness,
+        )
+        if len(strategies) == 0:
+            continue
+        costs = call_costs(context, strategies)
+        need = sum(costs.memory_parts_bytes.values()) - usable_bytes(
+            group.device, instance.framework
+        )
+        row = int(need.argmin())
+        if best is None or need[row] < best[0]:
+            best = (float(need[row]), group, costs.take([row]), strategies.take([row]))
+    if best is None:
+        return (
+            f"{who}: no strategy of the search space {scope.space.name} is legal for this batch "
+            f"on {instance.cluster.devices} devices"
+        )
+    short, group, costs, _ = best
+    usable = usable_bytes(group.device, instance.framework)
+    items = {key: float(value[0]) for key, value in costs.memory_parts_bytes.items()}
+    largest = max(items, key=lambda key: items[key])
+    if short <= 0:
+        return f"{who}: the {group.device.id} has room for the weights but not for one sequence"
+    return (
+        f"{who} needs {(usable + short) / GIB:.1f} GiB on each {group.device.id} even in its "
+        f"leanest strategy, {short / GIB:.1f} GiB more than the {usable / GIB:.1f} GiB usable "
+        f"(largest item: {largest}, {items[largest] / GIB:.1f} GiB)"
+    )
+
+
+def _larger_cluster(instance: Instance, scope: Scope) -> str | None:
+    """The smallest number of the same devices that would do, found by doubling and bisecting."""
+    if len(instance.cluster.groups) != 1:
+        return None
+    deadline = time.monotonic() + _REMEDY_BUDGET_S
+    group = instance.cluster.groups[0]
+    low, high = group.devices, group.devices
+    while True:
+        high *= 2
+        size = _resized(group, high)
+        if size is None or time.monotonic() > deadline:
+            return None
+        if _fits(instance, scope, size):
+            break
+        low = high
+    step = max(1, size.devices_per_node)
+    while high - low > step and time.monotonic() < deadline:
+        middle = math.ceil((low + high) / 2 / step) * step
+        trial = _resized(group, middle)
+        if trial is not None and _fits(instance, scope, trial):
+            high, size = middle, trial
+        else:
+            low = middle
+        if middle in (low, high) and high - low <= step:
+            break
+    return (
+        f"It would fit on {size.devices} of these devices ({size.nodes} nodes x "
+        f"{size.devices_per_node})"
+    )
+
+
+def _resized(group: NodeGroup, devices: int) -> NodeGroup | None:
+    """The group with more devices: first fill a node of up to 8, then add nodes."""
+    per_node = group.devices_per_node
+    if group.nodes == 1 and per_node < 8:
+        per_node = min(8, devices)
+    nodes = math.ceil(devices / per_node)
+    if nodes > _LARGEST_NODES:
+        return None
+    return group.model_copy(update={"nodes": nodes, "devices_per_node": per_node})
+
+
+def _fits(instance: Instance, scope: Scope, group: NodeGroup) -> bool:
+    cluster = Cluster(name=instance.cluster.name, groups=(group,))
+    try:
+        larger = make_instance(
+            instance.workload,
+            cluster,
+            framework=scope.space.framework,
+            engine=scope.space.engine,
+            reference_shares_actor_layout=scope.space.reference_shares_actor_layout,
+        )
+        options = {unit.name: unit_options(larger, scope, unit) for unit in larger.units}
+    except PlannerError:
+        return False
+    if any(len(each.unit.devices) == 0 for each in options.values()):
+        return False
+    problem = placement_problem(larger, scope, options)
+    result = solve_placement(problem, top=1, deadline_s=_TRIAL_DEADLINE_S)
+    return bool(result.solutions)

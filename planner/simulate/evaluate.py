@@ -1,0 +1,234 @@
+"""What one assignment costs: every call priced on its mesh, scheduled, and held against memory."""
+
+from __future__ import annotations
+
+import math
+
+from planner.catalog.spaces import load_space
+from planner.cost.arrays import CallCosts, StrategyArrays
+from planner.cost.calls import call_costs
+from planner.cost.memory import usable_bytes, verdict
+from planner.errors import InputError
+from planner.schema import (
+    Assignment,
+    Call,
+    CallPrediction,
+    Cluster,
+    Mesh,
+    Plan,
+    Prediction,
+    Workload,
+)
+from planner.simulate.bounds import work_depth_bound_s
+from planner.simulate.check import check_assignment
+from planner.simulate.instance import SYNC, SYNC_AFTER, SYNC_BEFORE, Instance, make_instance
+from planner.simulate.schedule import DeviceRange, Schedule, schedule_on_meshes
+
+# A central interval that holds 80 % of a normal distribution is +-1.2816 standard deviations.
+Z_80 = 1.2816
+# Efficiencies carried over from another device's kernel table were up to this much off in log time
+# when one measured device was predicted from another's table (benchmarks/kernels.py).
+CARRIED_TABLE_ERROR = 0.15
+
+
+def evaluate(plan: Plan | Assignment, workload: Workload, cluster: Cluster) -> Prediction:
+    """Price a plan, or any assignment of calls to meshes and strategies.
+
+    No search takes place: the strategies are taken as given, whether or not they are legal for a
+    launcher, and a call that does not fit in memory is reported as such.
+
+    Raises InputError when a call has no mesh or strategy, a mesh lies outside the cluster, or a
+    strategy's degrees do not multiply to its mesh's devices.
+    """
+    assignment = plan.assignment if isinstance(plan, Plan) else plan
+    instance = make_instance(
+        workload,
+        cluster,
+        framework=assignment.framework,
+        engine=assignment.engine,
+        reference_shares_actor_layout=load_space(assignment.space).reference_shares_actor_layout,
+    )
+    return evaluate_instance(instance, assignment)
+
+
+def evaluate_instance(instance: Instance, assignment: Assignment) -> Prediction:
+    """`evaluate` with everything loaded."""
+    check_assignment(instance, assignment)
+    costs = {
+        call.name: _price(instance, assignment, call)
+        for call in instance.calls
+        if call.kind != "environment"
+    }
+    sync_s = _sync_s(instance, assignment)
+    schedule = _schedule(instance, assignment, costs, sync_s)
+    step_time_s = schedule.step_time_s + instance.fixed_s
+    calls = {
+        call.name: _predict(instance, assignment, call, costs, schedule) for call in instance.calls
+    }
+    devices = used_devices(assignment)
+    bound_s = work_depth_bound_s(instance, assignment.staleness)
+    return Prediction(
+        step_time_s=step_time_s,
+        step_time_interval_s=_interval(instance, step_time_s, bound_s),
+        work_depth_bound_s=bound_s,
+        tokens_per_s_per_device=_tokens(instance.workload) / step_time_s / devices,
+        cost_per_step_usd=_cost_usd(instance.cluster, assignment, step_time_s),
+        staleness=assignment.staleness,
+        calls=calls,
+        overheads_s={SYNC: sync_s, "fixed": instance.fixed_s},
+        fits=all(call.memory_verdict != "does not fit" for call in calls.values()),
+    )
+
+
+def device_range(cluster: Cluster, mesh: Mesh) -> DeviceRange:
+    """The mesh as a range of devices of its group."""
+    index = [group.name for group in cluster.groups].index(mesh.group)
+    per_node = cluster.groups[index].devices_per_node
+    return DeviceRange(index, mesh.first_node * per_node + mesh.first_device, mesh.devices)
+
+
+def used_devices(assignment: Assignment) -> int:
+    """Devices in the union of all meshes."""
+    return sum(_used_by_group(assignment).values())
+
+
+def _used_by_group(assignment: Assignment) -> dict[str, int]:
+    seen: dict[str, set[tuple[int, int]]] = {}
+    for mesh in assignment.meshes.values():
+        devices = seen.setdefault(mesh.group, set())
+        for node in range(mesh.first_node, mesh.first_node + mesh.nodes):
+            first = mesh.first_device
+            devices.update((node, i) for i in range(first, first + mesh.devices_per_node))
+    return {group: len(devices) for group, devices in seen.items()}
+
+
+def _price(instance: Instance, assignment: Assignment, call: Call) -> CallCosts:
+    group = instance.cluster.group(assignment.meshes[call.name].group)
+    strategies = StrategyArrays.from_strategies([assignment.strategies[call.name]])
+    costs = call_costs(instance.context(call, group, assignment.staleness), strategies)
+    if not math.isfinite(costs.time_s[0]):
+        raise InputError(
+            f"{call.name} cannot run with this strategy on {group.device.id}: the device has no "
+            "room for the model and one sequence",
+            where=f"assignment: strategies.{call.name}",
+            remedy="Split the model over more devices or raise memory_fraction",
+        )
+    return costs
+
+
+def _sync_s(instance: Instance, assignment: Assignment) -> float:
+    shared = assignment.meshes[SYNC_AFTER].overlaps(assignment.meshes[SYNC_BEFORE])
+    return instance.sync_s(shared=shared)
+
+
+def _schedule(
+    instance: Instance, assignment: Assignment, costs: dict[str, CallCosts], sync_s: float
+) -> Schedule:
+    ranges = {name: [device_range(instance.cluster, assignment.meshes[name])] for name in costs}
+    durations = {name: float(cost.time_s[0]) for name, cost in costs.items()}
+    durations |= instance.host_calls_s | {SYNC: sync_s}
+    ranges[SYNC] = ranges[SYNC_AFTER] + ranges[SYNC_BEFORE]
+    return schedule_on_meshes(
+        durations,
+        [*instance.edges, (SYNC_AFTER, SYNC)],
+        ranges,
+        staleness=assignment.staleness,
+    )
+
+
+def _predict(
+    instance: Instance,
+    assignment: Assignment,
+    call: Call,
+    costs: dict[str, CallCosts],
+    schedule: Schedule,
+) -> CallPrediction:
+    start_s = max(0.0, schedule.start_s[call.name])
+    if call.kind == "environment":
+        time_s = instance.host_calls_s[call.name]
+        return CallPrediction(
+            kind=call.kind,
+            role=call.role,
+            mesh=None,
+            strategy=None,
+            start_s=start_s,
+            time_s=time_s,
+            time_parts_s={"environment": time_s},
+            bottleneck="environment",
+            memory_bytes={},
+            memory_verdict="fits",
+            work_flop=0.0,
+            traffic_bytes=0.0,
+            depth=0,
+            bound_s=0.0,
+        )
+    cost = costs[call.name]
+    parts = {name: float(value[0]) for name, value in cost.time_parts_s.items() if value[0] > 0}
+    memory, fits = _memory(instance, assignment, call, costs)
+    return CallPrediction(
+        kind=call.kind,
+        role=call.role,
+        mesh=assignment.meshes[call.name],
+        strategy=assignment.strategies[call.name],
+        start_s=start_s,
+        time_s=float(cost.time_s[0]),
+        time_parts_s=parts,
+        bottleneck=max(parts, key=lambda name: parts[name]) if parts else "none",
+        memory_bytes=memory,
+        memory_verdict=fits,
+        work_flop=float(cost.work_flop[0]),
+        traffic_bytes=float(cost.traffic_bytes[0]),
+        depth=int(cost.depth[0]),
+        bound_s=float(cost.bound_s[0]),
+    )
+
+
+def _memory(
+    instance: Instance, assignment: Assignment, call: Call, costs: dict[str, CallCosts]
+) -> tuple[dict[str, int], str]:
+    """Items on the fullest device while the call runs, and whether they fit."""
+    mesh = assignment.meshes[call.name]
+    device = instance.cluster.group(mesh.group).device
+    own = instance.unit_of(call.name)
+    items = {
+        name: round(float(value[0]))
+        for name, value in costs[call.name].memory_parts_bytes.items()
+        if value[0] > 0
+    }
+    # Units that overlap this mesh are counted as if all lay on one device: exact when meshes nest.
+    others = 0.0
+    for unit in instance.units:
+        if unit != own and mesh.overlaps(assignment.meshes[unit.calls[0]]):
+            others += max(float(costs[name].resident_bytes[0]) for name in unit.calls)
+    if others > 0:
+        items["other_models"] = round(others)
+    usable = usable_bytes(device, instance.framework)
+    fits = verdict(float(sum(items.values())), usable)
+    items["reserve"] = round(device.memory_bytes - usable)
+    items["total"] = sum(items.values())
+    items["capacity"] = device.memory_bytes
+    return items, fits
+
+
+def _interval(instance: Instance, step_time_s: float, bound_s: float) -> tuple[float, float]:
+    """80 % interval of the step time; never below the hardware bound."""
+    spread = instance.framework.relative_error
+    if not all(group.device.kernel_table_is_own for group in instance.cluster.groups):
+        spread = math.hypot(spread, CARRIED_TABLE_ERROR)
+    factor = math.exp(Z_80 * spread)
+    return max(bound_s, step_time_s / factor), step_time_s * factor
+
+
+def _tokens(workload: Workload) -> float:
+    return workload.sequences_per_step * workload.mean_sequence_tokens
+
+
+def _cost_usd(cluster: Cluster, assignment: Assignment, step_time_s: float) -> float | None:
+    total = 0.0
+    for name, devices in _used_by_group(assignment).items():
+        group = cluster.group(name)
+        price = group.price_usd_per_device_hour or group.device.price_usd_per_hour
+        if price is None:
+            return None
+        total += devices * price * step_time_s / 3600.0
+    return total

@@ -1,0 +1,121 @@
+"""Instance: a workload on a cluster under one launcher's conventions, everything loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planner.catalog.frameworks import load_framework
+from planner.catalog.kernels import load_kernels
+from planner.cost.context import CallContext
+from planner.cost.kernels import KernelTable
+from planner.cost.transfer import step_fixed_s, weight_sync_s
+from planner.schema import Call, Cluster, FrameworkProfile, ModelSpec, NodeGroup, Workload
+from planner.workload.environment import environment_s
+from planner.workload.graph import build_graph, calls_in_order
+from planner.workload.units import CallUnit, units_of
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+SYNC = "weight_sync"
+"""Name of the event that brings new weights to the engine."""
+SYNC_AFTER, SYNC_BEFORE = "actor_train", "generate"
+
+
+@dataclass(frozen=True)
+class Instance:
+    """What pricing and searching share; immutable and safe to use from several threads."""
+
+    workload: Workload
+    cluster: Cluster
+    graph: nx.DiGraph
+    """Iteration graph; node attribute `call` holds the Call."""
+    units: tuple[CallUnit, ...]
+    framework: FrameworkProfile
+    engine: FrameworkProfile
+    kernels: dict[str, KernelTable]
+    """Node group -> kernel table."""
+
+    def call(self, name: str) -> Call:
+        """The call named `name`."""
+        call: Call = self.graph.nodes[name]["call"]
+        return call
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """All calls in a topological order that does not depend on insertion order."""
+        return calls_in_order(self.graph)
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """Data dependencies within one iteration, sorted."""
+        return tuple(sorted(self.graph.edges))
+
+    @property
+    def host_calls_s(self) -> dict[str, float]:
+        """Calls on CPUs with the seconds that they hold up the step."""
+        seconds = environment_s(self.workload)
+        return {call.name: seconds for call in self.calls if call.kind == "environment"}
+
+    def model(self, call: Call) -> ModelSpec:
+        """The model that a device call runs."""
+        return self.workload.models[call.role]
+
+    def unit_of(self, call_name: str) -> CallUnit | None:
+        """The unit of a call; None for calls on CPUs."""
+        return next((unit for unit in self.units if call_name in unit.calls), None)
+
+    def context(self, call: Call, group: NodeGroup, staleness: int) -> CallContext:
+        """Everything the cost functions need for a call on a node group."""
+        unit = self.unit_of(call.name)
+        assert unit is not None, f"{call.name} runs on no device"
+        return CallContext(
+            call=call,
+            model=self.model(call),
+            workload=self.workload,
+            group=group,
+            framework=self.framework,
+            engine=self.engine,
+            kernels=self.kernels[group.name],
+            trained=any(self.call(name).kind == "train" for name in unit.calls),
+            staleness=staleness,
+        )
+
+    def sync_s(self, *, shared: bool) -> float:
+        """Seconds of one weight sync from the actor's trainer to the engine."""
+        return weight_sync_s(
+            self.workload.models["actor"],
+            self.framework,
+            self.workload.generate_dtype,
+            shared,
+        )
+
+    @property
+    def fixed_s(self) -> float:
+        """Seconds of a step that no call accounts for."""
+        return step_fixed_s(self.workload, self.framework)
+
+
+def make_instance(
+    workload: Workload,
+    cluster: Cluster,
+    *,
+    framework: str,
+    engine: str,
+    reference_shares_actor_layout: bool,
+) -> Instance:
+    """Load profiles and kernel tables, build the iteration graph.
+
+    Raises InputError for an unknown algorithm, profile or a workload that lacks a role.
+    """
+    graph = build_graph(workload)
+    return Instance(
+        workload=workload,
+        cluster=cluster,
+        graph=graph,
+        units=units_of(graph, reference_shares_actor_layout=reference_shares_actor_layout),
+        framework=load_framework(framework),
+        engine=load_framework(engine),
+        kernels={group.name: load_kernels(group.device) for group in cluster.groups},
+    )
