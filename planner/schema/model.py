@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from planner.schema.base import Name, NonNegativeInt, PositiveFloat, PositiveInt, Schema
+
+MAX_LAYERS = 10_000
+"""Layers that a ModelSpec may have: far above any model, and small enough for arrays of them."""
 
 
 class MLASpec(Schema):
@@ -40,7 +43,8 @@ class MoESpec(Schema):
     first_dense_layers: NonNegativeInt = 0
     """Leading layers that have a dense feed-forward instead."""
     layer_interval: PositiveInt = 1
-    """Every how many layers one is MoE (1: all after the first dense ones)."""
+    """Every how many layers one is MoE (1: all after the first dense ones): layer i, from 0, is
+    MoE when i >= first_dense_layers and (i + 1) % layer_interval == 0."""
     router_bias: bool = False
     """True when the router has a bias or correction term of num_experts elements."""
 
@@ -58,7 +62,7 @@ class WindowSpec(Schema):
     """Tokens that a windowed layer attends to."""
     full_attention_every: NonNegativeInt
     """Every how many layers one has full attention: 2 = alternate, 6 = 5 local : 1 global,
-    0 = no layer has full attention."""
+    0 = no layer has full attention. Layer i, from 0, is full when (i + 1) % every == 0."""
 
 
 class ModelSpec(Schema):
@@ -69,7 +73,7 @@ class ModelSpec(Schema):
     architecture: Name
     """Hugging Face `model_type`, for example "qwen3_moe"; "custom" when given by hand."""
     hidden_size: PositiveInt
-    num_layers: PositiveInt
+    num_layers: Annotated[int, Field(gt=0, le=MAX_LAYERS)]
     num_heads: PositiveInt
     """Query heads."""
     num_kv_heads: PositiveInt
