@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -405,3 +406,22 @@ def test_no_name_breaks_the_search(name: str) -> None:
     except InputError:
         return
     assert name.lower() in models._index()
+
+
+# The documentation --------------------------------------------------------------------------
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "adding-a-model.md").read_text()
+
+
+def test_the_guide_lists_the_known_architectures() -> None:
+    listed = re.search(r"Known `model_type`s: (.*)\.\n", GUIDE)
+    assert listed is not None
+    assert sorted(re.findall(r"`(\w+)`", listed.group(1))) == known_architectures()
+
+
+def test_the_guides_model_by_hand_loads(tmp_path: Path) -> None:
+    block = re.search(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
+    assert block is not None
+    spec = load_model(write(tmp_path, "my-model.yaml", block.group(1)))
+    assert spec.moe is not None
+    assert spec.moe.num_experts == 64
