@@ -64,6 +64,7 @@ class _DeviceFile(Schema):
     scale_out_efficiency: Fraction
     kernel_table: Name
     kernel_table_is_own: bool = True
+    collective_table: Name | None = None
     typical_node: _TypicalNode
     """Devices and host memory of the usual server."""
     sources: tuple[str, ...]
@@ -114,6 +115,7 @@ class _DeviceFile(Schema):
             scale_out_efficiency=self.scale_out_efficiency,
             kernel_table=self.kernel_table,
             kernel_table_is_own=self.kernel_table_is_own,
+            collective_table=self.collective_table,
             sources=self.sources,
         )
 

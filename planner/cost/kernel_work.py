@@ -107,12 +107,13 @@ def moe_work(
 
     `tokens` of the whole pool visit `top_k` of `experts` each; the expected share of experts that
     at least one token hits is 1 - (1 - k/E)^T. Weights of hit experts and activations move once.
+    The busiest device has one token and one expert at least.
     """
     t, h, f = _float(tokens), _float(hidden), _float(inner) / _float(moe_tp)
     k, e, ep = _float(top_k), _float(experts), _float(moe_ep)
-    copies = t * k / ep
+    copies = np.maximum(t * k / ep, 1.0)
     hit = e / ep * -np.expm1(t * np.log1p(-np.minimum(k / e, 1 - 1e-12)))
-    weights = 3 * h * f * hit * DTYPE_BYTES[dtype]
+    weights = 3 * h * f * np.maximum(hit, 1.0) * DTYPE_BYTES[dtype]
     return Work(6 * h * f * copies, weights + copies * _OUT_BYTES * (2 * h + 3 * f))
 
 

@@ -59,7 +59,7 @@ class KernelTable:
     decode: dict[tuple[int, DType], Grid]
     """By head_dim and cache dtype; axes context, batch x kv_heads, heads / kv_heads."""
     mla_prefill: Grid
-    """Axes tokens, batch x heads."""
+    """Axes batch, tokens, heads."""
     mla_decode: dict[DType, Grid]
     """By cache dtype; axes batch, context, heads."""
     mla_absorb: Grid
@@ -160,7 +160,7 @@ class KernelTable:
         The shape is DeepSeek-V3's (nope 128, rope 64, value 128); `heads` of one device.
         """
         work = kernel_work.mla_prefill_work(batch, tokens, heads)
-        return self._time(self.mla_prefill.at(tokens, np.multiply(batch, heads)), work)
+        return self._time(self.mla_prefill.at(batch, tokens, heads), work)
 
     def mla_decode_s(
         self,

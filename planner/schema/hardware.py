@@ -60,6 +60,9 @@ class DeviceProfile(Schema):
     kernel_table_is_own: bool = True
     """False when the table was measured on another device and efficiencies are carried over;
     the plan's uncertainty is wider then."""
+    collective_table: Name | None = None
+    """Table of the measured collectives if another than `kernel_table`: PCIe devices whose kernel
+    efficiencies come from a device with NVLink."""
     sources: tuple[str, ...]
     """Where the figures come from."""
 

@@ -1,0 +1,186 @@
+"""Turns scattered kernel points into full grids of r = log(measured / roofline with latency)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from kernel_points import Columns
+
+from planner.cost import kernel_work
+from planner.cost.kernel_work import Work
+from planner.schema import DeviceProfile
+
+FloatArray = npt.NDArray[np.float64]
+
+GEMM_ROWS = [1, 2, 3, 4, 6, 8, 12, 16, 17, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256]
+GEMM_ROWS += [512, 768, 1024, 1280, 1536, 1792, 2048, 2304, 2560, 2816, 3072, 3328, 3584]
+GEMM_ROWS += [3840, 4096, 4352, 8192, 16384, 32768]
+GROUP_SIZES = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32]
+"""Query heads for each KV head, as measured."""
+
+
+@dataclass(frozen=True)
+class RawGrid:
+    """Axes (coordinates, not logarithms) and the values of r on them."""
+
+    axes: tuple[FloatArray, ...]
+    values: FloatArray
+
+
+@dataclass(frozen=True)
+class Base:
+    """The time that r is relative to, on one device."""
+
+    device: DeviceProfile
+
+    def seconds(self, work: Work, dtype: str = "bf16") -> FloatArray:
+        """Roofline plus the latency of one kernel."""
+        peak = self.device.peak_flop_per_s[dtype]  # type: ignore[index]
+        bandwidth = self.device.memory_bandwidth_bytes_per_s
+        roofline = np.maximum(work.flop / peak, work.nbytes / bandwidth)
+        return np.asarray(roofline + self.device.kernel_latency_s)
+
+
+def gemm_grid(points: Columns, base: Base, dtype: str) -> RawGrid:
+    """Grid over m, n, k."""
+    work = kernel_work.gemm_work(points["m"], points["n"], points["k"], dtype)  # type: ignore[arg-type]
+    ratio = np.log(points["t"] / base.seconds(work, dtype))
+    rows = np.intersect1d(GEMM_ROWS, points["m"])
+    axes = (rows, np.unique(points["n"]), np.unique(points["k"]))
+    return _grid(axes, [points["m"], points["n"], points["k"]], ratio, fill_order=(2, 1, 0))
+
+
+def prefill_grid(points: Columns, base: Base, head_dim: int, window: int) -> RawGrid:
+    """Grid over tokens, batch x heads, heads / kv_heads for one head size and window."""
+    rows = (points["head_dim"] == head_dim) & (points["window"] == window)
+    b, s, a, g, t = (points[name][rows] for name in ("batch", "tokens", "heads", "kv_heads", "t"))
+    work = kernel_work.prefill_attention_work(b, s, a, g, head_dim, window or None)
+    return _attention_grid(s, b * a, a / g, np.log(t / base.seconds(work)))
+
+
+def decode_grid(points: Columns, base: Base, head_dim: int, kv_dtype: str) -> RawGrid:
+    """Grid over context, batch x kv_heads, heads / kv_heads for one head size."""
+    rows = points["head_dim"] == head_dim
+    b, c, a, g, t = (points[name][rows] for name in ("batch", "context", "heads", "kv_heads", "t"))
+    work = kernel_work.decode_attention_work(b, c, a, g, head_dim, kv_dtype)  # type: ignore[arg-type]
+    return _attention_grid(c, b * g, a / g, np.log(t / base.seconds(work)))
+
+
+def mla_prefill_grid(points: Columns, base: Base) -> RawGrid:
+    """Grid over batch, tokens, heads."""
+    coordinates = [points["batch"], points["tokens"], points["heads"]]
+    ratio = np.log(points["t"] / base.seconds(kernel_work.mla_prefill_work(*coordinates)))
+    axes = tuple(np.unique(x) for x in coordinates)
+    return _grid(axes, coordinates, ratio, fill_order=(2, 0, 1))
+
+
+def mla_decode_grid(points: Columns, base: Base, kv_dtype: str) -> RawGrid:
+    """Grid over batch, context, heads."""
+    coordinates = [points["batch"], points["context"], points["heads"]]
+    work = kernel_work.mla_decode_work(*coordinates, kv_dtype)  # type: ignore[arg-type]
+    ratio = np.log(points["t"] / base.seconds(work))
+    axes = tuple(np.unique(x) for x in coordinates)
+    return _grid(axes, coordinates, ratio, fill_order=(2, 0, 1))
+
+
+def mla_absorb_grid(points: Columns, base: Base) -> RawGrid:
+    """Grid over tokens, heads."""
+    coordinates = [points["tokens"], points["heads"]]
+    ratio = np.log(points["t"] / base.seconds(kernel_work.mla_absorb_work(*coordinates)))
+    return _grid(tuple(np.unique(x) for x in coordinates), coordinates, ratio, fill_order=(0, 1))
+
+
+def moe_curves(
+    points: Columns, base: Base, dtype: str
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Shapes [c, 6], tokens [t], values [c, t]; curves with fewer than half the points dropped."""
+    names = ("hidden", "inner", "top_k", "experts", "tp", "ep")
+    shape_columns = np.stack([points[name] for name in names], axis=1)
+    work = kernel_work.moe_work(points["tokens"], *shape_columns.T, dtype)  # type: ignore[misc]
+    ratio = np.log(points["t"] / base.seconds(work, dtype))
+    shapes, place = np.unique(shape_columns, axis=0, return_inverse=True)
+    tokens = np.unique(points["tokens"])
+    values = np.full((len(shapes), len(tokens)), np.nan)
+    values[place.ravel(), np.searchsorted(tokens, points["tokens"])] = ratio
+    enough = (~np.isnan(values)).mean(axis=1) >= 0.5
+    shapes, values = shapes[enough], values[enough]
+    _fill(values, (np.log(np.arange(1.0, len(shapes) + 1)), np.log(tokens)), order=(1,))
+    return shapes, tokens, values
+
+
+def collective_base(
+    device: DeviceProfile, kind: str
+) -> Callable[[FloatArray, FloatArray], FloatArray]:
+    """Latency rounds plus bytes over the link, as `KernelTable.collective_base_s` has it."""
+
+    def seconds(devices: FloatArray, nbytes: FloatArray) -> FloatArray:
+        moved = kernel_work.collective_factor(kind, devices) * nbytes
+        rounds = 1 + np.log2(devices)
+        link = device.scale_up_bandwidth_bytes_per_s
+        return np.asarray(rounds * device.scale_up_latency_s + moved / link)
+
+    return seconds
+
+
+def collective_grid(
+    points: Columns, base_s: Callable[[FloatArray, FloatArray], FloatArray]
+) -> RawGrid:
+    """Grid over devices, bytes."""
+    n, size = points["devices"], points["nbytes"]
+    ratio = np.log(points["t"] / base_s(n, size))
+    return _grid((np.unique(n), np.unique(size)), [n, size], ratio, fill_order=(1, 0))
+
+
+def _attention_grid(
+    length: FloatArray, rows: FloatArray, group: FloatArray, ratio: FloatArray
+) -> RawGrid:
+    axes = (np.unique(length), np.unique(rows), np.intersect1d(GROUP_SIZES, group))
+    return _grid(axes, [length, rows, group], ratio, fill_order=(1, 2, 0))
+
+
+def _grid(
+    axes: tuple[FloatArray, ...],
+    coordinates: Sequence[FloatArray],
+    ratio: FloatArray,
+    fill_order: tuple[int, ...],
+) -> RawGrid:
+    """Median of r in each cell; points off the axes are left out, empty cells are filled."""
+    on_axes = np.ones(len(ratio), dtype=bool)
+    for axis, coordinate in zip(axes, coordinates, strict=True):
+        on_axes &= np.isin(coordinate, axis)
+    shape = tuple(len(axis) for axis in axes)
+    places = [
+        np.searchsorted(axis, coordinate[on_axes])
+        for axis, coordinate in zip(axes, coordinates, strict=True)
+    ]
+    cells = np.ravel_multi_index(places, shape)
+    order = np.lexsort([ratio[on_axes], cells])
+    cells, sorted_ratio = cells[order], ratio[on_axes][order]
+    found, start, count = np.unique(cells, return_index=True, return_counts=True)
+    values = np.full(shape, np.nan)
+    middle_low, middle_high = start + (count - 1) // 2, start + count // 2
+    values.flat[found] = (sorted_ratio[middle_low] + sorted_ratio[middle_high]) / 2
+    float_axes = tuple(np.asarray(axis, dtype=np.float64) for axis in axes)
+    _fill(values, tuple(np.log(axis) for axis in float_axes), fill_order)
+    return RawGrid(float_axes, values)
+
+
+def _fill(values: FloatArray, log_axes: tuple[FloatArray, ...], order: tuple[int, ...]) -> None:
+    """Fill NaN in place: first between neighbours along each axis, then from the nearest end."""
+    for hold in (False, True):
+        for dimension in order:
+            lines = np.moveaxis(values, dimension, -1)
+            for index in np.ndindex(lines.shape[:-1]):
+                line = lines[index]
+                known = np.flatnonzero(~np.isnan(line))
+                if len(known) == 0 or len(known) == len(line):
+                    continue
+                x = log_axes[dimension]
+                filled = np.interp(x, x[known], line[known])
+                inside = slice(None) if hold else slice(known[0], known[-1] + 1)
+                line[inside] = filled[inside]
+    if np.isnan(values).any():
+        raise ValueError("a grid has no point at all")
