@@ -29,10 +29,9 @@ def models_list(json: Json = False) -> None:
     from planner.report.units import count
 
     rows = []
-    for name in list_models():
-        spec = load_model(name)
-        counts = count_parameters(spec)
-        rows.append((name, spec.architecture, int(counts.total), int(counts.active)))
+    for summary in list_models():
+        counts = count_parameters(load_model(summary.name))
+        rows.append((summary.name, summary.architecture, int(counts.total), int(counts.active)))
     if json:
         keys = ("name", "architecture", "total_parameters", "active_parameters")
         _echo_json([dict(zip(keys, row, strict=True)) for row in rows])
