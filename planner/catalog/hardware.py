@@ -197,27 +197,35 @@ def _parse_short(text: str) -> Cluster:
     return _cluster(text, groups, assumptions)
 
 
-def _read_cluster(path: Path) -> Cluster:
-    file = validate(_ClusterFile, load_yaml(path), str(path))
+def cluster_from(content: Any, where: str, name: str) -> Cluster:
+    """A cluster from the content of a cluster file; `name` unless the content names it.
+
+    Raises InputError naming `where` and the field.
+    """
+    file = validate(_ClusterFile, content, where)
     groups: list[NodeGroup] = []
     assumptions: list[str] = []
     for index, group in enumerate(file.groups):
-        where = f"{path}: groups[{index}]"
+        place = f"{where}: groups[{index}]"
         if group.name is None:
             label = group.device if isinstance(group.device, str) else f"group{index}"
             group = group.model_copy(update={"name": _unique(label, [g.name for g in groups])})
         elif group.name in [other.name for other in groups]:
             raise InputError(
                 f"the group name {group.name!r} occurs twice",
-                where=where,
+                where=place,
                 remedy="Give each group its own name.",
             )
-        _add_group(group, where, groups, assumptions)
+        _add_group(group, place, groups, assumptions)
     if not groups:
         raise InputError(
-            "the cluster has no group", where=f"{path}: groups", remedy="Add a node group."
+            "the cluster has no group", where=f"{where}: groups", remedy="Add a node group."
         )
-    return _cluster(file.name or path.stem, groups, assumptions)
+    return _cluster(file.name or name, groups, assumptions)
+
+
+def _read_cluster(path: Path) -> Cluster:
+    return cluster_from(load_yaml(path), str(path), path.stem)
 
 
 def _cluster(name: str, groups: list[NodeGroup], assumptions: list[str]) -> Cluster:

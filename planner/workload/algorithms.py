@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING
 from planner.errors import InputError
 from planner.schema import Workload
 from planner.workload import calls
-from planner.workload.graph import in_stages
-from planner.workload.registry import algorithm
+from planner.workload.graph import check_graph, in_stages
+from planner.workload.registry import algorithm, find_algorithm
 
 if TYPE_CHECKING:
     import networkx as nx
+
+
+def build_graph(workload: Workload) -> nx.DiGraph:
+    """The iteration graph of the workload's algorithm, checked.
+
+    Raises InputError for an unknown algorithm, and for models or batch sizes that do not suit it.
+    """
+    graph = find_algorithm(workload.algorithm)(workload)
+    check_graph(graph, workload)
+    return graph
 
 
 @algorithm("grpo")

@@ -10,20 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from planner.schema import Call, Workload
-from planner.workload.registry import find_algorithm
 
 if TYPE_CHECKING:
     import networkx as nx
-
-
-def build_graph(workload: Workload) -> nx.DiGraph:
-    """The iteration graph of the workload's algorithm, checked.
-
-    Raises InputError for an unknown algorithm, and for models or batch sizes that do not suit it.
-    """
-    graph = find_algorithm(workload.algorithm)(workload)
-    check_graph(graph, workload)
-    return graph
 
 
 def in_stages(*stages: Sequence[Call]) -> nx.DiGraph:

@@ -35,13 +35,11 @@ def algorithm(name: str) -> Callable[[Builder], Builder]:
 
 def list_algorithms() -> list[str]:
     """Names of all registered algorithms, sorted."""
-    _load()
     return sorted(_ALGORITHMS)
 
 
 def find_algorithm(name: str) -> Builder:
     """The builder registered under `name`; InputError with the near names if there is none."""
-    _load()
     if name not in _ALGORITHMS:
         close = difflib.get_close_matches(name.lower(), list_algorithms(), n=2)
         remedy = f"Did you mean {' or '.join(close)}?" if close else None
@@ -51,8 +49,3 @@ def find_algorithm(name: str) -> Builder:
             remedy=remedy or f"Known: {', '.join(list_algorithms())}.",
         )
     return _ALGORITHMS[name]
-
-
-def _load() -> None:
-    # Importing the module runs its decorators; not at the top, since it imports this one.
-    import planner.workload.algorithms  # noqa: F401

@@ -1,0 +1,434 @@
+"""Problem files and command-line options: what to plan, for which cluster.
+
+A problem file is YAML with the keys of `_ProblemFile`; paths in it are relative to the file.
+Options of the command line take precedence over the file. Whatever neither says is filled in and
+recorded among the workload's assumptions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from planner.catalog.data import load_yaml, validate
+from planner.catalog.hardware import cluster_from, parse_cluster
+from planner.catalog.lengths import MAX_LENGTH_TOKENS, lengths_from_file
+from planner.catalog.models import load_model, read_config
+from planner.errors import InputError
+from planner.schema import (
+    Cluster,
+    DType,
+    EnvironmentSpec,
+    LengthDistribution,
+    ModelSpec,
+    Schema,
+    Workload,
+)
+from planner.schema.base import Name, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+MAX_SEQUENCES = 10**8
+"""Most responses in a step; more is taken for a mistake."""
+
+# Typical of mathematics prompts: the mean of published NeMo RL runs, and their prompt limit.
+_PROMPT_MEAN = 110.0
+_PROMPT_MAX = 512
+_KL_WEIGHT = 0.001  # DeepSeek-R1 (arXiv:2501.12948); any positive value costs the same
+_SIGMA = 0.9  # published steps fit equally well with 0.6 to 1.6
+_OTHER_END = 4  # a prompt limit over its mean, when only one of the two is given
+
+
+class _LengthsFile(Schema):
+    """Lengths of prompts or responses."""
+
+    mean: PositiveFloat | None = None
+    """Mean after cutting at `max`, tokens."""
+    max: PositiveInt | None = None
+    """Limit, tokens."""
+    kind: Literal["lognormal", "fixed"] | None = None
+    sigma: PositiveFloat | None = None
+    """Shape of a lognormal."""
+    histogram: dict[str, PositiveFloat] | None = None
+    """Tokens: weight."""
+    file: Name | None = None
+    """Measured lengths: one a line, a JSON list, or JSON lines."""
+    field: Name | None = None
+    """Which field of each JSON object is the length."""
+
+
+class _BatchFile(Schema):
+    prompts: PositiveInt | None = None
+    """Prompts in one step."""
+    samples: PositiveInt | None = None
+    """Responses for each prompt."""
+    optimizer_steps: PositiveInt | None = None
+    critic_optimizer_steps: PositiveInt | None = None
+    epochs: PositiveInt | None = None
+
+
+class _DtypesFile(Schema):
+    train: DType | None = None
+    generate: DType | None = None
+    kv_cache: Literal["bf16", "fp8"] | None = None
+
+
+class _ProblemFile(Schema):
+    """The keys of a problem file."""
+
+    name: Name | None = None
+    algorithm: Name | None = None
+    models: dict[Name, str | dict[str, Any]] = Field(default_factory=dict)
+    """Role: model name, path, or the model's config.json inline."""
+    cluster: str | dict[str, Any] | None = None
+    """NAME:NODESxDEVICES, the path of a cluster file, or its content inline."""
+    batch: _BatchFile = _BatchFile()
+    prompt: _LengthsFile = _LengthsFile()
+    response: _LengthsFile = _LengthsFile()
+    kl_weight: NonNegativeFloat | None = None
+    old_logprobs: Literal["recompute", "engine", "skip"] | None = None
+    environment: EnvironmentSpec | None = None
+    max_staleness: NonNegativeInt | None = None
+    dtypes: _DtypesFile = _DtypesFile()
+    space: Name | None = None
+    objective: Name | None = None
+    top: PositiveInt | None = None
+    deadline_s: PositiveFloat | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A workload, a cluster, and what the file says about the search."""
+
+    workload: Workload
+    cluster: Cluster
+    space: str = "any"
+    """Search space: a shipped one's name, or the path of a YAML file."""
+    objective: str | None = None
+    top: int | None = None
+    deadline_s: float | None = None
+
+
+# Option of the command line -> where it stands in a problem file.
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "algorithm": ("algorithm",),
+    "cluster": ("cluster",),
+    "prompts": ("batch", "prompts"),
+    "samples": ("batch", "samples"),
+    "optimizer_steps": ("batch", "optimizer_steps"),
+    "epochs": ("batch", "epochs"),
+    "prompt_mean": ("prompt", "mean"),
+    "prompt_max": ("prompt", "max"),
+    "response_mean": ("response", "mean"),
+    "response_max": ("response", "max"),
+    "lengths": ("response", "file"),
+    "kl_weight": ("kl_weight",),
+    "max_staleness": ("max_staleness",),
+    "space": ("space",),
+}
+_SHAPE_KEYS = ("mean", "kind", "sigma", "histogram", "file", "field")
+
+
+def load_problem(path: str | Path) -> Problem:
+    """Workload and cluster from a problem file such as those in examples/.
+
+    Raises InputError naming the file and the field, what was given and what would be right.
+    """
+    return problem_from(Path(path))
+
+
+def problem_from(
+    file: Path | None = None, *, models: Mapping[str, str] | None = None, **options: Any
+) -> Problem:
+    """A problem from a file, from options, or from a file with options on top.
+
+    `models` maps roles to references; `options` are the keys of `_OPTIONS`, None where not given.
+    Raises InputError; for an option it names the option, for a field the file and the field.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    unknown = set(given) - set(_OPTIONS)
+    if unknown:
+        raise TypeError(f"unknown options: {sorted(unknown)}")
+    if "lengths" in given and "response_mean" in given:
+        raise InputError(
+            "gives the response lengths twice",
+            where="--lengths",
+            remedy="Give either --lengths or --response-mean.",
+        )
+    content = _read(file) if file is not None else {}
+    for name, value in given.items():
+        _put(content, _OPTIONS[name], str(value) if isinstance(value, Path) else value)
+    if models:
+        _put_models(content, models)
+    source = str(file) if file is not None else "options"
+    try:
+        read = validate(_ProblemFile, content, source)
+        return _problem(read, source, file)
+    except InputError as error:
+        raise _at_option(error, source, given) from None
+
+
+def _problem(read: _ProblemFile, source: str, file: Path | None) -> Problem:
+    _require(read, source)
+    assert read.algorithm is not None
+    assert read.cluster is not None
+    notes: list[str] = []
+    models = {
+        role: _model(reference, f"{source}: models.{role}")
+        for role, reference in read.models.items()
+    }
+    kl_weight = _kl_weight(read, models, notes)
+    prompt = _lengths(_prompt_or_default(read.prompt, notes), f"{source}: prompt", notes)
+    response = _lengths(read.response, f"{source}: response", notes)
+    workload = {
+        "name": read.name or (file.stem if file else f"{read.algorithm}-{models['actor'].name}"),
+        "algorithm": read.algorithm,
+        "models": {role: model.model_dump(mode="json") for role, model in models.items()},
+        "prompts_per_step": read.batch.prompts,
+        "samples_per_prompt": read.batch.samples,
+        "prompt_length": prompt.model_dump(mode="json"),
+        "response_length": response.model_dump(mode="json"),
+        "kl_weight": kl_weight,
+        **_settings(read, notes),
+    }
+    workload["name"] = workload["name"][:200]
+    if isinstance(read.cluster, str):
+        cluster = parse_cluster(read.cluster)
+    else:
+        cluster = cluster_from(read.cluster, f"{source}: cluster", "cluster")
+    return Problem(
+        workload=validate(Workload, {**workload, "assumptions": notes}, source),
+        cluster=cluster,
+        space=read.space or "any",
+        objective=read.objective,
+        top=read.top,
+        deadline_s=read.deadline_s,
+    )
+
+
+def _settings(read: _ProblemFile, notes: list[str]) -> dict[str, Any]:
+    """Fields of Workload with a default; every default that is taken is noted."""
+    batch, dtypes = read.batch, read.dtypes
+    defaults: dict[str, tuple[Any, Any, str]] = {
+        "optimizer_steps": (batch.optimizer_steps, 1, "optimizer steps: 1 in an epoch"),
+        "epochs": (batch.epochs, 1, "epochs: 1"),
+        "old_logprobs": (
+            read.old_logprobs,
+            "recompute",
+            "old log-probabilities: recomputed by the trainer",
+        ),
+        "max_staleness": (
+            read.max_staleness,
+            1,
+            "staleness: synchronous and one-step-off plans are considered",
+        ),
+        "train_dtype": (dtypes.train, "bf16", "training precision: bf16"),
+        "generate_dtype": (dtypes.generate, "bf16", "generation precision: bf16"),
+        "kv_cache_dtype": (dtypes.kv_cache, "bf16", "key-value cache: bf16"),
+    }
+    settings: dict[str, Any] = {"critic_optimizer_steps": batch.critic_optimizer_steps}
+    for name, (value, default, note) in defaults.items():
+        settings[name] = default if value is None else value
+        if value is None:
+            notes.append(f"{note} (not given)")
+    if read.environment is not None:
+        settings["environment"] = read.environment.model_dump(mode="json")
+    elif "reward" not in read.models:
+        notes.append("verifier: takes no time (environment not given)")
+    return settings
+
+
+def _kl_weight(read: _ProblemFile, models: dict[str, ModelSpec], notes: list[str]) -> float:
+    """The KL weight; adds the reference model, which is the actor's unless given."""
+    weight = read.kl_weight
+    if weight is None:
+        weight = _KL_WEIGHT if "reference" in models else 0.0
+        because = "a reference model is given" if weight else "no reference model is given"
+        notes.append(f"KL weight: {weight:g} ({because})")
+    elif weight == 0.0 and "reference" in models:
+        notes.append("the reference model does not run: the KL weight is 0")
+    if weight > 0.0 and "reference" not in models:
+        models["reference"] = models["actor"]
+        notes.append(f"reference model: the actor's, {models['actor'].name} (not given)")
+    return weight
+
+
+def _prompt_or_default(prompt: _LengthsFile, notes: list[str]) -> _LengthsFile:
+    """Prompt lengths with mean and limit filled in."""
+    if prompt.file is not None or prompt.histogram is not None:
+        return prompt
+    mean, limit = prompt.mean, prompt.max
+    if mean is None and limit is None:
+        mean, limit = _PROMPT_MEAN, _PROMPT_MAX
+        notes.append(f"prompt lengths: mean {mean:g}, max {limit} tokens (not given)")
+    elif limit is None and mean is not None:
+        limit = max(_PROMPT_MAX, math.ceil(_OTHER_END * mean))
+        notes.append(f"prompt limit: {limit} tokens (not given)")
+    elif mean is None and limit is not None:
+        mean = min(_PROMPT_MEAN, max(1.0, limit / _OTHER_END))
+        notes.append(f"prompt mean: {mean:g} tokens (not given)")
+    return prompt.model_copy(update={"mean": mean, "max": limit})
+
+
+def _lengths(read: _LengthsFile, where: str, notes: list[str]) -> LengthDistribution:
+    shapes = [read.file is not None, read.histogram is not None, read.mean is not None]
+    if sum(shapes) > 1:
+        raise InputError(
+            "gives the lengths in more than one way",
+            where=where,
+            remedy="Give one of mean, histogram and file.",
+        )
+    if read.file is not None:
+        return lengths_from_file(read.file, field=read.field, max_tokens=read.max)
+    if read.histogram is not None:
+        return _histogram(read.histogram, read.max, where)
+    what = where.rsplit(": ", maxsplit=1)[-1]
+    for key, value in (("mean", read.mean), ("max", read.max)):
+        if value is None:
+            raise InputError(
+                f"missing field `{key}`",
+                where=where,
+                remedy=f"Give the {what}s' {key} in tokens (--{what}-{key}), or a file of lengths.",
+            )
+    fields = {
+        "kind": read.kind or "lognormal",
+        "mean_tokens": read.mean,
+        "max_tokens": read.max,
+        "sigma": read.sigma or _SIGMA,
+    }
+    if read.kind is None and read.sigma is None:
+        notes.append(f"{what} lengths: lognormal with sigma {_SIGMA}, cut at the limit (not given)")
+    return validate(LengthDistribution, fields, where)
+
+
+def _histogram(weights: Mapping[str, float], limit: int | None, where: str) -> LengthDistribution:
+    pairs = []
+    for text, weight in weights.items():
+        if not (text.isascii() and text.isdecimal() and 1 <= int(text[:12]) <= MAX_LENGTH_TOKENS):
+            raise InputError(
+                f"{text!r} is not a length in tokens",
+                where=f"{where}.histogram",
+                remedy="Keys are whole numbers of tokens, values their weights.",
+            )
+        pairs.append((int(text), weight))
+    pairs.sort()
+    if not pairs:
+        raise InputError("is empty", where=f"{where}.histogram", remedy="Add tokens: weight.")
+    total = math.fsum(weight for _, weight in pairs)
+    fields = {
+        "kind": "histogram",
+        "mean_tokens": math.fsum(tokens * weight for tokens, weight in pairs) / total,
+        "max_tokens": limit or pairs[-1][0],
+        "histogram": pairs,
+    }
+    return validate(LengthDistribution, fields, where)
+
+
+def _model(reference: str | dict[str, Any], where: str) -> ModelSpec:
+    """A model by reference, or described in place (config.json's keys, or ModelSpec's)."""
+    if isinstance(reference, str):
+        try:
+            return load_model(reference)
+        except InputError as error:
+            if error.where is not None:
+                raise
+            raise InputError(error.message, where=where, remedy=error.remedy) from None
+    if "model_type" in reference or "num_hidden_layers" in reference:
+        return read_config(reference, str(reference.get("_name_or_path") or "inline"), where)
+    return validate(ModelSpec, {"name": "inline", "architecture": "custom", **reference}, where)
+
+
+def _require(read: _ProblemFile, source: str) -> None:
+    """Raise InputError listing what a problem cannot do without."""
+    needed = {
+        "algorithm (--algorithm)": read.algorithm,
+        "models.actor (--actor)": read.models.get("actor"),
+        "cluster (--cluster)": read.cluster,
+        "batch.prompts (--prompts)": read.batch.prompts,
+        "batch.samples (--samples)": read.batch.samples,
+    }
+    missing = [name for name, value in needed.items() if value is None]
+    if missing:
+        raise InputError(
+            f"missing: {', '.join(missing)}",
+            where=source,
+            remedy="Give them in a problem file (see examples/) or as options.",
+        )
+    assert read.batch.prompts is not None
+    assert read.batch.samples is not None
+    sequences = read.batch.prompts * read.batch.samples
+    if sequences > MAX_SEQUENCES:
+        raise InputError(
+            f"prompts x samples = {sequences:,} responses in a step",
+            where=f"{source}: batch",
+            remedy=f"At most {MAX_SEQUENCES:,} are planned for.",
+        )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A problem file's content, with paths made absolute and histogram keys as text."""
+    content = load_yaml(path)
+    if not isinstance(content, dict):
+        raise InputError(
+            "is empty" if content is None else "is not a mapping of keys to values",
+            where=str(path),
+            remedy="Start from a file in examples/.",
+        )
+    folder = path.parent
+    models = content.get("models")
+    if isinstance(models, dict):
+        content["models"] = {role: _beside(reference, folder) for role, reference in models.items()}
+    for key in ("cluster", "space"):
+        if key in content:
+            content[key] = _beside(content[key], folder)
+    for key in ("prompt", "response"):
+        lengths = content.get(key)
+        if isinstance(lengths, dict):
+            if isinstance(lengths.get("file"), str):
+                lengths["file"] = str(folder / lengths["file"])
+            if isinstance(lengths.get("histogram"), dict):
+                histogram = lengths["histogram"]
+                lengths["histogram"] = {str(tokens): w for tokens, w in histogram.items()}
+    return content
+
+
+def _beside(reference: Any, folder: Path) -> Any:
+    """A path relative to the problem file, when there is such a file; else what was given."""
+    if not isinstance(reference, str) or not reference or len(reference) > 4096:
+        return reference
+    path = folder / reference
+    try:
+        exists = path.is_file() or (path / "config.json").is_file()
+    except (OSError, ValueError):
+        return reference
+    return str(path) if exists else reference
+
+
+def _put(content: dict[str, Any], place: tuple[str, ...], value: Any) -> None:
+    """Write an option over the file's content."""
+    *parents, key = place
+    for parent in parents:
+        below = content.get(parent)
+        content[parent] = dict(below) if isinstance(below, dict) else {}
+        content = content[parent]
+    if parents and parents[0] in ("prompt", "response") and key in ("mean", "file"):
+        for other in _SHAPE_KEYS:
+            content.pop(other, None)  # another way to give the lengths replaces the file's
+    content[key] = value
+
+
+def _put_models(content: dict[str, Any], models: Mapping[str, str]) -> None:
+    given = content.get("models")
+    content["models"] = {**(given if isinstance(given, dict) else {}), **models}
+
+
+def _at_option(error: InputError, source: str, given: Mapping[str, Any]) -> InputError:
+    """The same error naming the option, when an option put the wrong value there."""
+    for name in given:
+        if error.where == f"{source}: {'.'.join(_OPTIONS[name])}":
+            option = f"--{name.replace('_', '-')}"
+            return InputError(error.message, where=option, remedy=error.remedy)
+    return error

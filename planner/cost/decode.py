@@ -1,0 +1,198 @@
+"""One step of a generation engine: the time to give every running sequence its next token.
+
+    tau(B, c) = matrix products of B rows + experts that B tokens touch + head
+              + attention of B queries over c cached tokens + collectives + engine overhead
+
+The matrix and collective terms depend on B only and are tabulated once for each engine shape; the
+attention term is tabulated over B and c; both are then interpolated, so thousands of strategies
+with dozens of moments each cost a few array operations. No kernel is priced below its roofline,
+nor below the device's smallest kernel time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.arrays import FloatArray, IntArray
+from planner.cost.collectives import latency_s, link_rate, rank_group
+from planner.cost.context import CallContext
+from planner.cost.engine_kernels import (
+    ACTIVATION_BYTES,
+    EXPERT_KERNELS,
+    EngineShapes,
+    attention_s,
+    collectives_s,
+    head_s,
+    layers_s,
+)
+from planner.cost.shapes import attention_gemms, moe_layers
+from planner.schema import DType, ModelSpec
+
+SMALL_KERNELS = 4
+"""Norm, rotary embedding with cache write, norm, activation: kernels of a layer besides the
+matrix products and attention (work_depth.md section 2: about 8 dependent kernels in all)."""
+SMALL_KERNELS_MOE = 3
+"""Top-k, permutation and combination of an expert layer."""
+_POINTS_PER_OCTAVE = 4
+_CONTEXT_POINTS = 24
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """Seconds of one step, by cause; arrays of one shape."""
+
+    weights_s: FloatArray
+    """Matrix products, experts and head: reading the weights, or computing when many run."""
+    attention_s: FloatArray
+    """Reading the key-value cache."""
+    communication_s: FloatArray
+    overhead_s: FloatArray
+    """Scheduler, launches, sampling, small kernels."""
+
+    @property
+    def total_s(self) -> FloatArray:
+        """The whole step."""
+        return self.weights_s + self.attention_s + self.communication_s + self.overhead_s
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """Step times of k engine shapes, tabulated over batch [b] and context [c]."""
+
+    context: CallContext
+    shapes: EngineShapes
+    batch: FloatArray
+    """Grid of tokens in one microbatch; [b]."""
+    kv_tokens: FloatArray
+    """Grid of context lengths; [c]."""
+    layers_s: FloatArray
+    """Matrix products and experts of all layers; [k, b]."""
+    head_s: FloatArray
+    """[k, b]."""
+    collectives_s: FloatArray
+    """All layers; [k, b]."""
+    attention_s: FloatArray
+    """All layers; [k, b, c]."""
+
+    def step(self, shape: IntArray, running: FloatArray, kv_tokens: FloatArray) -> StepParts:
+        """Parts of a step of `running` [u, g] sequences with `kv_tokens` [u, g] cached each.
+
+        `shape` [u] indexes the engine shapes. With pp stages, pp microbatches are in flight and
+        each sequence gets one token in the time that all of them take to pass one stage.
+        """
+        pp = self.shapes.pp[shape].astype(np.float64)[:, None]
+        micro = np.maximum(running / pp, 1.0)
+        row = shape[:, None]
+        low, part = _position(self.batch, micro)
+        weights = _along(self.layers_s, row, low, part) + pp * _along(self.head_s, row, low, part)
+        low_kv, part_kv = _position(self.kv_tokens, kv_tokens)
+        attention = (1.0 - part_kv) * _along(self.attention_s, row, low, part, low_kv)
+        attention += part_kv * _along(self.attention_s, row, low, part, low_kv + 1)
+        communication = _along(self.collectives_s, row, low, part)
+        communication += self._stage_transfers_s(shape, micro)
+        overhead = overhead_s(self.context, pp, running)
+        gpu = weights + attention + communication
+        roof = _host_roof_s(self.context) * running
+        return StepParts(weights, attention, communication, np.maximum(overhead, roof - gpu))
+
+    def chunk(self, shape: IntArray, tokens: FloatArray) -> StepParts:
+        """Parts of all layers for `tokens` [u] prompt tokens in one go, attention left out."""
+        low, part = _position(self.batch, tokens)
+        pp = self.shapes.pp[shape].astype(np.float64)
+        communication = _along(self.collectives_s, shape, low, part)
+        return StepParts(
+            weights_s=_along(self.layers_s, shape, low, part),
+            attention_s=np.zeros_like(communication),
+            communication_s=communication + self._stage_transfers_s(shape, tokens[:, None])[:, 0],
+            overhead_s=overhead_s(self.context, pp, np.zeros_like(tokens)),
+        )
+
+    def _stage_transfers_s(self, shape: IntArray, micro: FloatArray) -> FloatArray:
+        """Hand-over of one microbatch to the next stage, pp times; [u, g]."""
+        device = self.context.group.device
+        tp, pp = self.shapes.tp[shape], self.shapes.pp[shape]
+        link = rank_group(device, np.minimum(pp, 2), tp)
+        nbytes = micro * self.context.model.hidden_size * ACTIVATION_BYTES
+        once = latency_s(device, link)[:, None] + nbytes / link_rate(device, link)[:, None]
+        return np.where(pp > 1, pp, 0)[:, None] * once
+
+
+def step_table(
+    context: CallContext, shapes: EngineShapes, dtype: DType, most_tokens: float
+) -> StepTable:
+    """Tabulate the step times of all shapes up to `most_tokens` tokens in one microbatch."""
+    batch = _batch_grid(most_tokens)
+    longest = float(context.workload.max_sequence_tokens)
+    kv_tokens = np.unique(np.geomspace(1.0, max(longest, 2.0), _CONTEXT_POINTS))
+    return StepTable(
+        context=context,
+        shapes=shapes,
+        batch=batch,
+        kv_tokens=kv_tokens,
+        layers_s=layers_s(context, shapes, batch, dtype),
+        head_s=head_s(context, shapes, batch),
+        collectives_s=collectives_s(context, shapes, batch),
+        attention_s=attention_s(context, shapes, batch, kv_tokens),
+    )
+
+
+def depth_per_token(model: ModelSpec, tp: IntArray) -> IntArray:
+    """Dependent kernels and collectives between two tokens of one sequence, the shape of `tp`."""
+    experts = moe_layers(model)
+    kernels = model.num_layers * (len(attention_gemms(model, 1)) + 1 + SMALL_KERNELS)
+    kernels += (model.num_layers - experts) * 2 + experts * _moe_kernels(model)
+    return np.where(tp > 1, 2 * model.num_layers, 0) + kernels + 1
+
+
+def _moe_kernels(model: ModelSpec) -> int:
+    shared = 2 if model.moe is not None and model.moe.shared_ffn_size else 0
+    return 1 + EXPERT_KERNELS + SMALL_KERNELS_MOE + shared
+
+
+def overhead_s(context: CallContext, pp: FloatArray, running: FloatArray) -> FloatArray:
+    """What the engine adds to a step of `running` sequences, at least its small kernels."""
+    engine, model, device = context.engine, context.model, context.group.device
+    host = engine.value("step_s") * pp + engine.value("layer_s") * model.num_layers
+    host = host + engine.value("moe_layer_s") * moe_layers(model)
+    host = host + engine.value("sequence_step_s") * running
+    if device.host == "grace":
+        host = host * engine.value("grace_factor")
+    kernels = SMALL_KERNELS * model.num_layers + SMALL_KERNELS_MOE * moe_layers(model)
+    return np.maximum(host, kernels * device.kernel_latency_s)
+
+
+def _host_roof_s(context: CallContext) -> float:
+    """Host time of each running sequence that no device speed removes."""
+    roof = context.engine.value("host_roof_sequence_s")
+    if context.group.device.host == "grace":
+        roof *= context.engine.value("grace_roof_factor")
+    return roof
+
+
+def _batch_grid(most: float) -> FloatArray:
+    """Whole numbers up to eight, then equal ratios, up to at least `most`."""
+    octaves = np.log2(max(most, 16.0) / 8.0)
+    count = int(np.ceil(octaves * _POINTS_PER_OCTAVE)) + 1
+    beyond = 8.0 * 2.0 ** (np.arange(1, count + 1) / _POINTS_PER_OCTAVE)
+    return np.concatenate([np.arange(1.0, 9.0), beyond])
+
+
+def _position(grid: FloatArray, value: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Cell of each value and its relative place in it; beyond the ends the line goes on."""
+    low = np.clip(np.searchsorted(grid, value, side="right") - 1, 0, len(grid) - 2)
+    return low, (value - grid[low]) / (grid[low + 1] - grid[low])
+
+
+def _along(
+    table: FloatArray,
+    row: IntArray,
+    low: IntArray,
+    part: FloatArray,
+    last: IntArray | None = None,
+) -> FloatArray:
+    """Linear interpolation of a table along its second axis (and at column `last`)."""
+    if last is None:
+        return np.asarray((1.0 - part) * table[row, low] + part * table[row, low + 1])
+    return np.asarray((1.0 - part) * table[row, low, last] + part * table[row, low + 1, last])

@@ -1,0 +1,257 @@
+"""Cost of the generate call: prefill, then decode steps while the running batch rises and falls.
+
+With every sample drawn from one policy version (staleness 0) a batch must drain to its longest
+response: the time is the sum over moments of steps x step time (`occupancy`). With staleness k the
+engine is a flow: it holds up to k batches in flight at a constant batch size, so the time of a step
+is work over throughput; and no response may span more than 1 + k steps, which bounds the period by
+the longest response. An engine that may flow can also drain, so the faster of both counts, and the
+transition between the regimes comes out of one formula.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.arrays import DTYPES, CallCosts, FloatArray, IntArray, StrategyArrays
+from planner.cost.bounds import bound_s
+from planner.cost.context import CallContext
+from planner.cost.decode import StepTable, depth_per_token, step_table
+from planner.cost.distinct import distinct
+from planner.cost.engine_kernels import (
+    EngineShapes,
+    kv_bytes_per_layer,
+    prompt_attention_s,
+    touched_experts,
+)
+from planner.cost.engine_memory import EngineMemory, engine_memory, shared_by
+from planner.cost.flops import attention_flop, forward_flop, head_flop_per_token
+from planner.cost.flops import layer_matrix_parameters as matrix_parameters
+from planner.cost.kernel_work import DTYPE_BYTES
+from planner.cost.lengths import LengthMoments, length_moments, sequence_moments
+from planner.cost.occupancy import LengthCells, Occupancy, drain_batch, length_cells
+from planner.cost.parameters import count_parameters, window_layer_mask
+
+PARTS = (
+    "prefill",
+    "decode_weights",
+    "decode_attention",
+    "tp_communication",
+    "engine_overhead",
+    "tail",
+)
+_TAIL_SHARE = 0.5
+"""Below this share of the full batch a decode step counts as tail."""
+
+
+@dataclass(frozen=True)
+class _Engines:
+    """u distinct engines of one call; arrays of shape [u]."""
+
+    strategies: StrategyArrays
+    shapes: EngineShapes
+    shape: IntArray
+    """Row of `shapes` that each engine has."""
+    sequences: FloatArray
+    """Responses of the replica with the most of them."""
+    slots: FloatArray
+
+    def take(self, rows: IntArray) -> _Engines:
+        return _Engines(
+            self.strategies.take(rows),
+            self.shapes,
+            self.shape[rows],
+            self.sequences[rows],
+            self.slots[rows],
+        )
+
+
+def generate_cost(context: CallContext, s: StrategyArrays) -> CallCosts:
+    """Costs of generating every response of one RL step under n strategies, arrays [n].
+
+    `time_s` is inf where the engine has no room for one sequence of maximum length beside its
+    weights (`peak_bytes` then says what it would need) or the device lacks the dtype. The memory
+    is a reservation of `memory_fraction`; it is given back, but for a residue, while asleep.
+    """
+    first, inverse = distinct(
+        s.tp, s.pp, s.ep, s.dp, s.max_running_sequences, s.memory_fraction, s.dtype
+    )
+    return _distinct_costs(context, s.take(first)).take(inverse)
+
+
+def _distinct_costs(context: CallContext, u: StrategyArrays) -> CallCosts:
+    cells = length_cells(context.workload.response_length, context.call.sequences)
+    sequences = np.ceil(context.call.sequences / u.dp)
+    memory = engine_memory(context, u, sequences, cells.stationary_age)
+    able = np.array([name in context.group.device.peak_flop_per_s for name in DTYPES])
+    runs = (memory.slots >= 1.0) & able[u.dtype]
+
+    rows, shape = distinct(u.tp, u.pp, u.ep)
+    shapes = EngineShapes(u.tp[rows], u.pp[rows], u.ep[rows])
+    engines = _Engines(u, shapes, shape, sequences, np.maximum(memory.slots, 1.0))
+    parts = {name: np.zeros(len(u)) for name in PARTS}
+    traffic = np.zeros(len(u))
+    for code in np.unique(u.dtype[runs]):
+        chosen = np.flatnonzero(runs & (u.dtype == code))
+        some, moved = _times(context, cells, engines.take(chosen), int(code))
+        for name in PARTS:
+            parts[name][chosen] = some[name]
+        traffic[chosen] = moved
+    parts["decode_weights"][~runs] = np.inf
+
+    work = np.full(len(u), useful_flop(context))
+    depth = np.ceil(depth_per_token(context.model, u.tp) * cells.longest / (1 + context.staleness))
+    memory_parts = _memory_parts(context, u, memory)
+    return CallCosts(
+        time_s=np.sum(list(parts.values()), axis=0),
+        time_parts_s=parts,
+        work_flop=work,
+        useful_flop=work,
+        traffic_bytes=traffic,
+        depth=depth.astype(np.int64),
+        bound_s=bound_s(context, u, work, traffic, depth),
+        memory_parts_bytes=memory_parts,
+        peak_bytes=np.sum(list(memory_parts.values()), axis=0),
+        resident_bytes=np.full(len(u), context.engine.value("sleep_residue_bytes")),
+        host_bytes_per_device=memory.weights_bytes
+        * context.engine.value("sleep_keeps_weights_on_host"),
+    )
+
+
+def useful_flop(context: CallContext) -> float:
+    """FLOP of one step's generation: each prompt once (or once a sample without prefix caching),
+    then every response token through the layers and the head."""
+    model, workload = context.model, context.workload
+    prompt = length_moments(workload.prompt_length)
+    response = length_moments(workload.response_length)
+    prompts = context.call.sequences / float(
+        shared_by(context, np.array([float(context.call.sequences)]))[0]
+    )
+    one_prompt = forward_flop(model, prompt, 1.0, scalar_head=False)
+    attention = attention_flop(model, sequence_moments(workload)) - attention_flop(model, prompt)
+    per_token = 2.0 * matrix_parameters(model) + head_flop_per_token(model, scalar_head=False)
+    one_response = per_token * response.mean + attention
+    return prompts * one_prompt + context.call.sequences * one_response
+
+
+def _times(
+    context: CallContext, cells: LengthCells, engines: _Engines, code: int
+) -> tuple[dict[str, FloatArray], FloatArray]:
+    """(seconds by part, bytes moved) of engines that run one dtype, arrays [u]."""
+    chunk = context.engine.value("max_batched_tokens")
+    most = max(chunk, float(engines.sequences.max()))
+    table = step_table(context, engines.shapes, DTYPES[code], most)
+    prompt = length_moments(context.workload.prompt_length)
+    prefill = _prefill_s(context, table, engines, prompt, chunk)
+
+    replicas = engines.strategies.dp.astype(np.float64)
+    draining = drain_batch(cells, engines.sequences, engines.slots, replicas)
+    parts = _decode_parts(table, engines, draining, prompt.mean)
+    traffic = _traffic_bytes(context, engines, draining, prompt.mean)
+    if context.staleness > 0:
+        flowing = _flow(context, cells, engines)
+        flow_parts = _decode_parts(table, engines, flowing, prompt.mean)
+        period = np.sum(list(flow_parts.values()), axis=0)
+        step_s = period / flowing.steps[:, 0]
+        oldest = cells.longest * step_s / (1.0 + context.staleness)
+        flow_parts["tail"] = np.maximum(oldest - period, 0.0)
+        better = np.maximum(period, oldest) < np.sum(list(parts.values()), axis=0)
+        parts = {name: np.where(better, flow_parts[name], parts[name]) for name in parts}
+        flow_traffic = _traffic_bytes(context, engines, flowing, prompt.mean)
+        traffic = np.where(better, flow_traffic, traffic)
+
+    requests = context.engine.value("request_s") * context.call.sequences / replicas
+    if context.group.device.host == "grace":
+        requests = requests * context.engine.value("grace_factor")
+    parts["engine_overhead"] = parts["engine_overhead"] + requests
+    return {"prefill": prefill, **parts}, traffic
+
+
+def _flow(context: CallContext, cells: LengthCells, engines: _Engines) -> Occupancy:
+    """A steady flow: one moment with `staleness` batches in flight, as far as there are slots."""
+    per_replica = context.call.sequences / engines.strategies.dp
+    in_flight = np.minimum(context.staleness * per_replica, engines.slots)
+    steps = per_replica * cells.mean / in_flight
+    age = np.full_like(steps, cells.stationary_age)
+    return Occupancy(steps[:, None], np.maximum(in_flight, 1.0)[:, None], age[:, None])
+
+
+def _decode_parts(
+    table: StepTable, engines: _Engines, occupancy: Occupancy, prompt_tokens: float
+) -> dict[str, FloatArray]:
+    """Seconds of all decode steps by part; steps far below the full batch count as tail."""
+    step = table.step(engines.shape, occupancy.running, prompt_tokens + occupancy.age)
+    full = occupancy.running.max(axis=1, keepdims=True)
+    body = np.where(occupancy.running >= _TAIL_SHARE * full, occupancy.steps, 0.0)
+    rest = occupancy.steps - body
+    return {
+        "decode_weights": (body * step.weights_s).sum(axis=1),
+        "decode_attention": (body * step.attention_s).sum(axis=1),
+        "tp_communication": (body * step.communication_s).sum(axis=1),
+        "engine_overhead": (body * step.overhead_s).sum(axis=1),
+        "tail": (rest * step.total_s).sum(axis=1),
+    }
+
+
+def _prefill_s(
+    context: CallContext,
+    table: StepTable,
+    engines: _Engines,
+    prompt: LengthMoments,
+    chunk: float,
+) -> FloatArray:
+    """Seconds to fill the cache with all prompts of one replica, in chunks of `chunk` tokens."""
+    s = engines.strategies
+    prompts = np.ceil(engines.sequences / shared_by(context, engines.sequences))
+    tokens = prompts * prompt.mean
+    size = np.minimum(tokens, chunk)
+    chunks = tokens / size
+    one = table.chunk(engines.shape, size)
+    # Attention grows with the square of the length, so it is priced at E[l^2] / E[l].
+    length = prompt.mean_square / prompt.mean
+    attention = prompt_attention_s(context, s.tp, size / length, length)
+    # Chunks follow one another through the stages, each of which holds 1 / pp of the layers.
+    passes = (chunks + s.pp - 1.0) / s.pp
+    seconds = passes * (one.total_s + attention)
+    factor = context.engine.value("attention_dp_prefill_factor")
+    return np.asarray(np.where(s.ep > s.tp, factor * seconds, seconds))
+
+
+def _traffic_bytes(
+    context: CallContext, engines: _Engines, occupancy: Occupancy, prompt_tokens: float
+) -> FloatArray:
+    """Weights and cache that all replicas read while decoding, bytes, shape [u]; a lower estimate.
+
+    Experts count as far as uniformly routed tokens touch them.
+    """
+    model, s = context.model, engines.strategies
+    counts = count_parameters(model)
+    element = np.array([DTYPE_BYTES[name] for name in DTYPES])[s.dtype]
+    rest = counts.layers - counts.num_moe_layers * counts.routed_experts
+    head = (counts.head or counts.embedding) * DTYPE_BYTES["bf16"]
+    pooled = engines.shapes.pooled[engines.shape][:, None]
+    expert = counts.num_moe_layers * counts.expert * element[:, None]
+    touched = touched_experts(model, pooled * occupancy.running / s.pp[:, None]) / pooled
+
+    windowed = int(window_layer_mask(model).sum())
+    kv_tokens = prompt_tokens + occupancy.age
+    visible = (model.num_layers - windowed) * kv_tokens
+    if model.window is not None:
+        visible = visible + windowed * np.minimum(kv_tokens, model.window.size_tokens)
+    cache = kv_bytes_per_layer(model, s.tp, context.workload.kv_cache_dtype) * s.tp
+    per_step = (rest * element + head)[:, None] + touched * expert
+    per_step = per_step + occupancy.running * visible * cache[:, None]
+    return np.asarray((occupancy.steps * per_step).sum(axis=1) * s.dp)
+
+
+def _memory_parts(
+    context: CallContext, u: StrategyArrays, memory: EngineMemory
+) -> dict[str, FloatArray]:
+    """The reservation by item; where it is too small, what one longest sequence would need."""
+    pool = np.maximum(memory.pool_bytes, memory.longest_sequence_bytes)
+    return {
+        "engine_weights": memory.weights_bytes,
+        "kv_cache": pool,
+        "engine_workspace": memory.workspace_bytes,
+    }

@@ -1,0 +1,177 @@
+"""How many sequences an engine replica decodes at each moment of a batch.
+
+A replica has `slots` places and a batch of `sequences` responses, all there at the start. A place
+that falls free goes to a waiting response; once none waits, the batch drains until the longest
+response has ended. Each place is a renewal process, so in the limit of many places (Feller, vol. 2,
+chapter XI), with S(x) = P(length > x) and M(t) the responses that a place has started by time t:
+
+    1 = integral of S(t - s) dM(s)                    while responses wait,
+    M(t*) = sequences / slots                         when the last one starts,
+    D(x) = integral up to t* of S(t* + x - s) dM(s)   share of places busy x steps later.
+
+With a place for every response D is S itself, and the time of the batch is the sum over token
+indices of the step time at the responses still alive. Equal lengths give whole waves. Time counts
+in decode steps, one token each. Tokens are conserved: every response generates its length.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from planner.cost.arrays import FloatArray
+from planner.schema import LengthDistribution
+from planner.workload.lengths import expected_maximum, limited_moment
+
+CELLS = 64
+"""Cells that the longest response is cut into; twice as many change times by less than 0.5 %."""
+_RENEWAL_CELLS = 3 * CELLS
+"""Cells of the renewal function; beyond three longest responses it repeats itself every mean
+length, up to an error below one in a thousand for sigma >= 0.3."""
+
+
+@dataclass(frozen=True)
+class LengthCells:
+    """A response-length distribution as seen by a batch, on k cells of equal width."""
+
+    width: float
+    """Tokens in one cell."""
+    mean: float
+    variation: float
+    """Standard deviation of the length over its mean."""
+    longest: float
+    """Expected longest response of the whole batch, tokens."""
+    stationary_age: float
+    """Tokens that a running response has generated on average in a steady flow, E[L^2] / 2 E[L]."""
+    started: FloatArray
+    """M at the end of each cell, responses started by one place, shape [renewal cells]."""
+    busy: FloatArray
+    """busy[t, j + 1]: share of places busy in cell t by responses started in cells 0..j; column 0
+    is zero. Shape [renewal cells + k, renewal cells + 1]."""
+    age_mass: FloatArray
+    """The same, times the tokens that these responses have generated."""
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What u replicas do to finish one batch, in g moments; arrays of shape [u, g].
+
+    The first moment is the whole time with every place busy, the others are the drain's cells.
+    """
+
+    steps: FloatArray
+    """Decode steps."""
+    running: FloatArray
+    """Responses decoded together in these steps, at least the longest one."""
+    age: FloatArray
+    """Tokens that they have generated on average."""
+
+
+@lru_cache(maxsize=64)
+def length_cells(distribution: LengthDistribution, samples: int) -> LengthCells:
+    """Cells of a batch of `samples` responses, with the renewal function of one place."""
+    longest = float(expected_maximum(distribution, samples))
+    edge = longest * np.arange(CELLS + 1) / CELLS
+    width = longest / CELLS
+    # E[min(L, x)] is the integral of the survival function, so its differences are exact means.
+    survival = np.diff(limited_moment(distribution, edge, 1)) / width
+    mean = float(limited_moment(distribution, distribution.max_tokens, 1))
+    square = float(limited_moment(distribution, distribution.max_tokens, 2))
+
+    starts = _renewal(survival)
+    # offset[t, i]: cells between the start in cell i and cell t; survival is 0 outside 0..k-1.
+    offset = np.arange(_RENEWAL_CELLS + CELLS)[:, None] - np.arange(_RENEWAL_CELLS)
+    alive = np.where((offset >= 0) & (offset < CELLS), survival[np.clip(offset, 0, CELLS - 1)], 0.0)
+    mass = alive * starts
+    # Callers share the cached arrays, which must not be written to.
+    return LengthCells(
+        width=width,
+        mean=mean,
+        variation=math.sqrt(max(square / mean**2 - 1.0, 0.0)),
+        longest=longest,
+        stationary_age=square / (2.0 * mean),
+        started=np.cumsum(starts),
+        busy=_cumulative(mass),
+        age_mass=_cumulative(mass * (offset + 0.5) * width),
+    )
+
+
+def drain_batch(
+    cells: LengthCells, sequences: FloatArray, slots: FloatArray, replicas: FloatArray
+) -> Occupancy:
+    """Occupancy of the replica with the most work; arguments of shape [u].
+
+    `sequences` are those of one replica, `slots` how many it decodes at the same time,
+    `replicas` how many replicas share the batch. Lengths are dealt at random, so the fullest
+    replica has more tokens than the average by the largest of so many normal deviations.
+    """
+    slots = np.minimum(sequences, slots)
+    waves = sequences / slots
+    # Far out the renewal function grows by one in every mean length, so whole ones are taken off.
+    repeats = np.ceil(np.maximum(waves - cells.started[-1], 0.0))
+    phase = waves - repeats
+    cell = np.searchsorted(cells.started, phase * (1.0 - 1e-12))
+    before = np.where(cell > 0, cells.started[cell - 1], 0.0)
+    part = ((phase - before) / (cells.started[cell] - before))[:, None]
+
+    moment = cell[:, None] + np.arange(CELLS)
+    busy = _between(cells.busy, moment, cell, part)
+    age = _between(cells.age_mass, moment, cell, part) / np.maximum(busy, np.finfo(float).tiny)
+    excess = 1.0 + _largest_deviation(replicas) * cells.variation / np.sqrt(sequences)
+
+    left = 1.0 - (1.0 - np.clip(busy, 0.0, 1.0)) ** (slots * replicas)[:, None]
+    last = np.where(waves > 1.0, left.sum(axis=1) * cells.width, cells.longest)
+    start = np.arange(CELLS) * cells.width
+    full_steps = (cell * cells.width + repeats * cells.mean) * excess
+    full_age = np.where(repeats > 0, cells.stationary_age, _mean_age(cells)[cell])
+    running = np.clip(slots[:, None] * busy * excess[:, None], 1.0, slots[:, None])
+    return Occupancy(
+        steps=_columns(full_steps, np.clip(last[:, None] - start, 0.0, cells.width)),
+        running=_columns(slots, running),
+        age=_columns(full_age, np.where(busy > 0.0, age, start + cells.width / 2.0)),
+    )
+
+
+def _columns(first: FloatArray, others: FloatArray) -> FloatArray:
+    return np.concatenate([first[:, None], others], axis=1)
+
+
+def _renewal(survival: FloatArray) -> FloatArray:
+    """Starts of one place in each cell such that it is busy in every cell; [renewal cells]."""
+    starts = np.zeros(_RENEWAL_CELLS)
+    for cell in range(_RENEWAL_CELLS):
+        reach = min(cell, CELLS - 1)
+        running = starts[cell - reach : cell] @ survival[reach:0:-1]
+        starts[cell] = max(1.0 - running, 0.0) / survival[0]
+    return starts
+
+
+def _cumulative(mass: FloatArray) -> FloatArray:
+    """Running sums over the starts, with a column of zeros for 'none yet'."""
+    return np.concatenate([np.zeros((len(mass), 1)), np.cumsum(mass, axis=1)], axis=1)
+
+
+def _between(
+    table: FloatArray, moment: np.ndarray, cell: np.ndarray, part: FloatArray
+) -> FloatArray:
+    """Rows `moment` of a cumulative table, with all starts before `cell` and a part of its own."""
+    column = cell[:, None]
+    return np.asarray((1.0 - part) * table[moment, column] + part * table[moment, column + 1])
+
+
+def _mean_age(cells: LengthCells) -> FloatArray:
+    """Mean age of running responses from the start to each cell, shape [renewal cells]."""
+    index = np.arange(_RENEWAL_CELLS)
+    so_far = np.cumsum(cells.age_mass[index, index + 1])
+    return np.concatenate([[0.0], so_far / (index + 1)])[:_RENEWAL_CELLS]
+
+
+def _largest_deviation(replicas: FloatArray) -> FloatArray:
+    """Expected largest of n standard normals (Blom 1958); 0 for n = 1."""
+    normal = NormalDist()
+    position = (replicas - 0.375) / (replicas + 0.25)
+    return np.array([normal.inv_cdf(p) if p > 0.5 else 0.0 for p in position], dtype=np.float64)
