@@ -1,0 +1,109 @@
+"""Activation bytes: what one token leaves behind in a layer, and how many microbatches wait.
+
+Two-byte elements that a flash-attention layer keeps for its backward pass, per token on one device
+(arXiv:2205.05198 gives the form for plain attention and feed-forward; grouped heads, gated
+feed-forwards and experts counted the same way):
+
+* inputs of two norms and two residuals: 4 h, divided by tp only under sequence parallelism;
+* queries, keys, values and the output projection's input: d (2 a + 2 g) / tp;
+* feed-forward: gate, up and their product, 3 f / tp (plain: 2 f / tp);
+* routed experts: dispatched copies k h, and k times the expert's feed-forward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.arrays import RECOMPUTE, FloatArray, StrategyArrays
+from planner.cost.context import CallContext
+from planner.cost.pipeline import KINDS, Stages
+from planner.cost.shapes import (
+    heads_per_rank,
+    kv_heads_per_rank,
+    moe_layers,
+    qk_head_dim,
+    up_matrices,
+    v_head_dim,
+)
+
+_WORD_BYTES = 2.0
+_BLOCK_HIDDEN_WORDS = 4.0
+_CHECKPOINT_HIDDEN_WORDS = 1.0
+# Expert intermediates over their count: permutation and padding (Megatron-LM CI peaks).
+_EXPERT_INTERMEDIATE = 1.4
+# Plain attention keeps bf16 probabilities and a mask: 3.3 bytes a score in Megatron-LM CI peaks.
+_UNFUSED_SCORE_BYTES = 3.3
+
+
+@dataclass(frozen=True)
+class TokenBytes:
+    """Bytes that one token of a device's microbatch keeps; arrays of shape [n]."""
+
+    layer: dict[str, FloatArray]
+    """In one layer of each kind when nothing is recomputed."""
+    checkpoint: FloatArray
+    """In one layer when the whole layer is recomputed."""
+
+
+def token_bytes(
+    context: CallContext, s: StrategyArrays, attention_tokens: FloatArray
+) -> TokenBytes:
+    """Activation bytes per token and layer; sequences have `attention_tokens` tokens."""
+    model = context.model
+    split = np.where(s.sequence_parallel, s.tp, 1)
+    heads = heads_per_rank(model, s.tp)
+    pair = qk_head_dim(model) + v_head_dim(model)
+    words = _BLOCK_HIDDEN_WORDS * model.hidden_size / split + heads * pair
+    if model.mla is None:
+        words = words + kv_heads_per_rank(model, s.tp) * pair
+    else:
+        # Keys and values of every head, and the latents that no rank splits.
+        latent = (model.mla.q_lora_rank or 0) + model.mla.kv_lora_rank
+        words = words + heads * pair + latent + model.mla.qk_rope_head_dim
+    attention = words * _WORD_BYTES
+    if context.framework.value("attention_unfused"):
+        scores = heads * attention_tokens * _UNFUSED_SCORE_BYTES
+        attention = attention + np.where(s.recompute == RECOMPUTE.index("none"), scores, 0.0)
+    matrices = up_matrices(model) + 1
+    layer = {"dense": attention + matrices * model.ffn_size / s.tp * _WORD_BYTES}
+    if model.moe is not None:
+        moe = model.moe
+        routed = moe.top_k * context.framework.value("moe_imbalance") / s.tp
+        copies = routed * s.etp * model.hidden_size * context.framework.value("dispatch_copies")
+        inner = routed * matrices * moe.expert_ffn_size * _EXPERT_INTERMEDIATE
+        shared = matrices * moe.shared_ffn_size / s.tp
+        layer["moe"] = attention + (copies + inner + shared) * _WORD_BYTES
+    return TokenBytes(
+        layer={kind: np.asarray(value) for kind, value in layer.items()},
+        checkpoint=_CHECKPOINT_HIDDEN_WORDS * model.hidden_size * _WORD_BYTES / split,
+    )
+
+
+def waiting_microbatches(s: StrategyArrays, microbatches: FloatArray, stage: str) -> FloatArray:
+    """Microbatches whose activations a stage holds at its peak, in units of the whole stage.
+
+    1F1B: stage i of p holds p - i. Interleaved in v chunks: 2 (p - i - 1) + (v - 1) p + 1 chunks
+    of 1 / v stage each (arXiv:2104.04473, 2205.05198). Never more than there are.
+    """
+    behind = {"first": s.pp - 1, "middle": s.pp - 2, "last": np.zeros_like(s.pp)}[stage]
+    behind = np.maximum(behind, 0)
+    chunks = np.where(s.vpp > 1, 2 * behind + (s.vpp - 1) * s.pp + 1, behind + 1)
+    return np.asarray(np.minimum(chunks / s.vpp, microbatches))
+
+
+def stage_layer_bytes(tokens: TokenBytes, stages: Stages, stage: str) -> FloatArray:
+    """Bytes of one token in all layers of a stage when nothing is recomputed, shape [n]."""
+    held = stages.layers[stage]
+    return np.asarray(sum(held[kind] * bytes_ for kind, bytes_ in tokens.layer.items()))
+
+
+def live_layer_bytes(
+    context: CallContext, tokens: TokenBytes, stages: Stages, stage: str
+) -> FloatArray:
+    """Bytes of one token in the largest layer of a stage, shape [n]."""
+    held = stages.layers[stage]
+    kinds = [kind for kind in KINDS if kind != "moe" or moe_layers(context.model)]
+    live = [np.where(held[kind] > 0, tokens.layer[kind], 0.0) for kind in kinds]
+    return np.asarray(np.max(np.stack(live), axis=0))

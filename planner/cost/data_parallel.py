@@ -1,0 +1,177 @@
+"""Gradient reduction, parameter gathering, the optimizer step and offloading: once-a-step costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.arrays import OFFLOAD, FloatArray, StrategyArrays
+from planner.cost.collectives import RankGroup, rank_group, ring_s
+from planner.cost.context import CallContext
+from planner.cost.pipeline import STAGES
+from planner.cost.state import StageParameters, dense_shards, expert_shards, training_state
+
+_WEIGHT_BYTES = 2.0  # gathered parameters travel in bf16
+# Bytes per parameter that one Adam update moves: gradient 4, master 4 + 4, moments 8 + 8, and the
+# bf16 copy 2, plus the pass that clips the gradient 4 (counted; published steps fit 30 to 42).
+_OPTIMIZER_BYTES = 34.0
+# Parameters per second that the processors of one node update with a vectorised Adam
+# (ZeRO-Offload, arXiv:2101.06840, reports about 0.5 s for 1e9 parameters). Assumed for all hosts.
+_CPU_PARAMETERS_PER_S = 2e9
+# To the host and back: gradients in fp32, weights in bf16.
+_CPU_TRANSFER_BYTES = 4.0 + 2.0
+_FIRST_SHARDING_WEIGHTS = 3
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups over which dense weights and experts are replicated or sharded."""
+
+    dense: RankGroup
+    expert: RankGroup
+
+
+def replica_groups(context: CallContext, s: StrategyArrays) -> Groups:
+    """Data x context ranks at a stride of tp; expert replicas at a stride of etp x ep."""
+    device = context.group.device
+    return Groups(
+        dense=rank_group(device, dense_shards(s), s.tp),
+        expert=rank_group(device, expert_shards(s), s.etp * s.ep),
+    )
+
+
+def gather_s(
+    context: CallContext,
+    groups: Groups,
+    parameters: StageParameters,
+    stage: str,
+    layers: FloatArray,
+) -> FloatArray:
+    """All-gather of a stage's bf16 weights, layer by layer (ZeRO-3), shape [n]."""
+    return _both(context, groups, parameters, stage, _WEIGHT_BYTES, layers)
+
+
+def gradient_sync_s(
+    context: CallContext,
+    s: StrategyArrays,
+    groups: Groups,
+    parameters: StageParameters,
+    window_s: dict[str, FloatArray],
+    layers: dict[str, FloatArray],
+    microbatches: FloatArray,
+) -> FloatArray:
+    """Exposed data-parallel communication of one optimizer step, worst stage, shape [n].
+
+    Without ZeRO-3: one reduction of gradients and one gather (or the second half of an
+    all-reduce) hide behind one microbatch's passes (`window_s` by stage). With it, every
+    microbatch gathers the weights for both passes and reduces its gradients, hiding behind its own
+    computation. `dp_overlap` is the share of the window that can hide anything; what is hidden
+    still slows computation by `dp_interference` of its time; the last layer cannot hide.
+    """
+    framework = context.framework
+    sharded = s.zero_stage >= _FIRST_SHARDING_WEIGHTS
+    gradient_bytes = framework.value("gradient_reduce_bytes")
+    worst = np.zeros(len(s))
+    for stage in STAGES:
+        depth = np.maximum(layers[stage], 1.0)
+        calls = np.where(sharded, depth, 1.0)
+        gather = gather_s(context, groups, parameters, stage, calls)
+        reduce = _both(context, groups, parameters, stage, gradient_bytes, calls)
+        # The second half of an all-reduce of gradients moves them, not bf16 weights.
+        back = np.where(s.zero_stage == 0, reduce, gather)
+        total = np.where(sharded, 2.0 * gather + reduce, reduce + back)
+        exposed = _exposed(context, total, window_s[stage], depth)
+        worst = np.maximum(worst, exposed * np.where(sharded, microbatches, 1.0))
+    ranks = np.where(s.zero_stage >= 1, dense_shards(s) - 1.0, 0.0)
+    return worst + framework.value("dp_latency_per_rank_s") * ranks
+
+
+def gather_exposed_s(
+    context: CallContext,
+    s: StrategyArrays,
+    groups: Groups,
+    parameters: StageParameters,
+    window_s: dict[str, FloatArray],
+    layers: dict[str, FloatArray],
+    microbatches: FloatArray,
+) -> FloatArray:
+    """Exposed gathering of ZeRO-3 weights in a forward call, worst stage, shape [n]."""
+    worst = np.zeros(len(s))
+    for stage in STAGES:
+        depth = np.maximum(layers[stage], 1.0)
+        gather = gather_s(context, groups, parameters, stage, depth)
+        exposed = _exposed(context, gather, window_s[stage], depth)
+        worst = np.maximum(worst, exposed * microbatches)
+    return np.where(s.zero_stage >= _FIRST_SHARDING_WEIGHTS, worst, 0.0)
+
+
+def optimizer_s(context: CallContext, s: StrategyArrays, parameters: StageParameters) -> FloatArray:
+    """One optimizer step on the stage with most parameters, shape [n].
+
+    By device-memory bytes, or, when the optimizer lives on the host, by the host link and the
+    host's update rate; at least one kernel, plus `optimizer_step_fixed_s`.
+    """
+    device = context.group.device
+    most = np.zeros(len(s))
+    for stage in STAGES:
+        state = training_state(context, s, parameters, stage)
+        most = np.maximum(most, state.optimizer_parameters)
+    rate = device.memory_bandwidth_bytes_per_s * device.memory_efficiency
+    on_device = np.maximum(most * _OPTIMIZER_BYTES / rate, device.kernel_latency_s)
+    per_node = np.minimum(s.devices, context.group.devices_per_node)
+    link = device.host_link_bandwidth_bytes_per_s
+    on_host = most * (_CPU_TRANSFER_BYTES / link + per_node / _CPU_PARAMETERS_PER_S)
+    seconds = np.where(s.optimizer_on_cpu, on_host, on_device)
+    return seconds + context.framework.value("optimizer_step_fixed_s")
+
+
+def optimizer_traffic_bytes(
+    context: CallContext, s: StrategyArrays, parameters: StageParameters
+) -> FloatArray:
+    """Device-memory bytes of one optimizer step on one device of the first stage, shape [n]."""
+    state = training_state(context, s, parameters, "first")
+    return np.where(s.optimizer_on_cpu, 0.0, state.optimizer_parameters * _OPTIMIZER_BYTES)
+
+
+def offload_s(
+    context: CallContext, s: StrategyArrays, state_bytes: FloatArray, optimizer_bytes: FloatArray
+) -> FloatArray:
+    """Moving a trained model's state to host memory and back once a step, shape [n].
+
+    `offload_within_refit` is the share of it that the framework's measured weight
+    synchronisation contains already.
+    """
+    moved = np.select(
+        [s.offload == OFFLOAD.index("optimizer"), s.offload == OFFLOAD.index("all")],
+        [optimizer_bytes, state_bytes],
+        0.0,
+    )
+    counted = 1.0 - context.framework.value("offload_within_refit")
+    return 2.0 * moved * counted / context.group.device.host_link_bandwidth_bytes_per_s
+
+
+def _exposed(
+    context: CallContext, seconds: FloatArray, window_s: FloatArray, layers: FloatArray
+) -> FloatArray:
+    """What does not hide in the window, and what hiding costs the computation there."""
+    room = context.framework.value("dp_overlap") * window_s
+    hidden = np.minimum(seconds * (1.0 - 1.0 / layers), room)
+    return np.asarray(seconds - hidden * (1.0 - context.framework.value("dp_interference")))
+
+
+def _both(
+    context: CallContext,
+    groups: Groups,
+    parameters: StageParameters,
+    stage: str,
+    bytes_per_parameter: float,
+    calls: FloatArray,
+) -> FloatArray:
+    """A ring over dense weights, then one over experts."""
+    device = context.group.device
+    dense = ring_s(device, groups.dense, parameters.dense[stage] * bytes_per_parameter, calls)
+    if not parameters.expert[stage].any():
+        return dense
+    expert = ring_s(device, groups.expert, parameters.expert[stage] * bytes_per_parameter, calls)
+    return dense + expert

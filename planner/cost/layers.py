@@ -1,0 +1,283 @@
+"""Blocks of a transformer layer: seconds of one microbatch on one device, by part.
+
+A block is attention, a dense feed-forward or a mixture of experts, each with its norm and residual
+addition. All functions take u distinct strategies and return arrays of shape [u].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.cost.arrays import FloatArray, StrategyArrays
+from planner.cost.attention import attention_forward_s
+from planner.cost.batching import Batch
+from planner.cost.collectives import (
+    expert_exchange_s,
+    rank_group,
+    ring_s,
+    scale_out_rate,
+    scale_up_rate,
+    table_or_ring_s,
+)
+from planner.cost.context import CallContext
+from planner.cost.linear import grouped_time, linear_time
+from planner.cost.shapes import (
+    Gemm,
+    attention_gemms,
+    ffn_gemms,
+    heads_per_rank,
+    kv_heads_per_rank,
+    qk_head_dim,
+    up_matrices,
+    v_head_dim,
+)
+
+Parts = dict[str, FloatArray]
+
+PASS_PARTS = (
+    "compute",
+    "experts",
+    "attention",
+    "elementwise",
+    "tp_comm",
+    "cp_comm",
+    "ep_comm",
+    "host",
+)
+"""Names of the parts of a layer pass."""
+
+WORD_BYTES = 2.0
+"""Activations are bf16."""
+# Counted words per token that one norm and one residual addition read and write.
+_NORM_RESIDUAL_WORDS = 5.0
+# Words for each routed copy: permutation, un-permutation and their scatter (8 hidden), and the
+# activation; the factor is what published Megatron MoE step times fit (bf16 and fp8, H100-GB300).
+_PERMUTE_WORDS = 8.0
+_PERMUTE_FACTOR = 1.8
+# Below bf16, inputs of products are quantised: read 2 bytes, write 1, and the scale pass.
+_CAST_BYTES = 4.0
+BACKWARD_ELEMENTWISE = 2.0
+"""The backward pass of an elementwise kernel reads its input and the incoming gradient."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block's forward and backward, seconds by part, each of shape [u]."""
+
+    forward: Parts = field(default_factory=dict)
+    backward: Parts = field(default_factory=dict)
+    last_forward: FloatArray | None = None
+    """Forward seconds of the block's last product, by the part that holds it."""
+    elementwise_bytes: FloatArray | None = None
+    """Device-memory traffic of the forward pass's elementwise kernels."""
+
+
+def attention_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Block:
+    """Norm, projections, attention core, residual; tensor- and context-parallel exchanges."""
+    model, tokens = context.model, batch.tokens
+    # Latent down-projections are whole on each rank; sequence parallelism splits their tokens.
+    split = np.where(s.sequence_parallel, s.tp, 1)
+    linear = linear_time(context, attention_gemms(model, s.tp), tokens, s.dtype, split)
+    core, core_backward = attention_forward_s(context, s, batch)
+    heads = heads_per_rank(model, s.tp)
+    kv_heads = kv_heads_per_rank(model, s.tp)
+    # Split, rotary embedding and transposes touch queries, keys and values twice.
+    rotary_words = 2.0 * heads * qk_head_dim(model) + 2.0 * kv_heads * (
+        qk_head_dim(model) + v_head_dim(model)
+    )
+    words = _norm_words(context, s) + rotary_words
+    cast = model.hidden_size + heads * v_head_dim(model)
+    moved = _elementwise_bytes(s, tokens, words, cast)
+    elementwise = elementwise_s(context, moved)
+    tp_comm = _tensor_parallel_s(context, s, tokens)
+    forward = {
+        "compute": linear.forward,
+        "attention": core,
+        "elementwise": elementwise,
+        "tp_comm": tp_comm,
+    }
+    backward = {
+        "compute": linear.backward,
+        "attention": core_backward,
+        "elementwise": elementwise * BACKWARD_ELEMENTWISE,
+        "tp_comm": tp_comm,
+    }
+    if (s.cp > 1).any():
+        forward["cp_comm"], backward["cp_comm"] = _context_parallel_s(
+            context, s, tokens, core, core_backward
+        )
+    return Block(forward, backward, elementwise_bytes=moved)
+
+
+def dense_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Block:
+    """Norm, up (and gate) projection, activation, down projection, residual."""
+    return _ffn_block(context, s, batch, context.model.ffn_size)
+
+
+def moe_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Block:
+    """Norm, router, dispatch, grouped experts, combine, shared expert, residual.
+
+    The routed tokens are split over tensor-parallel ranks (sequence parallelism is required for
+    that in Megatron). Each device computes tokens / tp x etp x top-k copies on experts / ep
+    experts of width / etp; `moe_imbalance` multiplies the copies of the fullest device.
+    """
+    model, moe = context.model, context.model.moe
+    assert moe is not None
+    tokens = batch.tokens
+    own = tokens / s.tp
+    copies = own * s.etp * moe.top_k * context.framework.value("moe_imbalance")
+    local_experts = np.maximum(moe.num_experts / s.ep, 1.0)
+    experts = grouped_time(
+        context, ffn_gemms(model, moe.expert_ffn_size, s.etp), copies, local_experts, s.dtype
+    )
+    router = Gemm(
+        n=np.full(len(s), float(moe.num_experts)), k=np.full(len(s), float(model.hidden_size))
+    )
+    routing = linear_time(context, [router], own, np.zeros_like(s.dtype))
+    inner = (up_matrices(model) + 1) * moe.expert_ffn_size / s.etp
+    copy_words = _PERMUTE_FACTOR * (_PERMUTE_WORDS * model.hidden_size + inner)
+    cast = model.hidden_size + moe.expert_ffn_size / s.etp
+    moved = _elementwise_bytes(s, tokens, _norm_words(context, s), 0.0)
+    moved = moved + _elementwise_bytes(s, copies, copy_words, cast)
+    elementwise = elementwise_s(context, moved)
+    forward = {
+        "compute": routing.forward,
+        "experts": experts.forward,
+        "elementwise": elementwise,
+    }
+    backward = {
+        "compute": routing.backward,
+        "experts": experts.backward,
+        "elementwise": elementwise * BACKWARD_ELEMENTWISE,
+    }
+    exchange = _expert_parallel_s(context, s, own, moe.top_k)
+    if exchange is not None:
+        forward["ep_comm"] = backward["ep_comm"] = exchange
+    block = Block(forward, backward, experts.last_forward, moved)
+    if not moe.shared_ffn_size:
+        return block
+    shared = _ffn_block(context, s, batch, moe.shared_ffn_size, norm=False)
+    joined = add_blocks(block, shared)
+    return Block(joined.forward, joined.backward, block.last_forward, joined.elementwise_bytes)
+
+
+def add_blocks(one: Block, other: Block) -> Block:
+    """Both blocks in series; the second's last product is the layer's."""
+    moved = [x.elementwise_bytes for x in (one, other) if x.elementwise_bytes is not None]
+    return Block(
+        add_parts(one.forward, other.forward),
+        add_parts(one.backward, other.backward),
+        other.last_forward,
+        np.asarray(sum(moved)) if moved else None,
+    )
+
+
+def add_parts(one: Parts, other: Parts) -> Parts:
+    """Sum by name; a part may be missing in either."""
+    names = [name for name in PASS_PARTS if name in one or name in other]
+    return {
+        name: np.asarray(sum(parts[name] for parts in (one, other) if name in parts))
+        for name in names
+    }
+
+
+def elementwise_s(context: CallContext, nbytes: FloatArray) -> FloatArray:
+    """Seconds to move `nbytes` through device memory in elementwise kernels.
+
+    `elementwise_factor` says how far a framework's kernels are from fully fused ones.
+    """
+    device = context.group.device
+    slowdown = context.framework.value("elementwise_factor") / device.memory_efficiency
+    return nbytes * max(slowdown, 1.0) / device.memory_bandwidth_bytes_per_s
+
+
+def _ffn_block(
+    context: CallContext, s: StrategyArrays, batch: Batch, width: int, *, norm: bool = True
+) -> Block:
+    model, tokens = context.model, batch.tokens
+    linear = linear_time(context, ffn_gemms(model, width, s.tp), tokens, s.dtype)
+    words = (up_matrices(model) + 1) * width / s.tp
+    if norm:
+        words = words + _norm_words(context, s)
+    moved = _elementwise_bytes(s, tokens, words, model.hidden_size + width / s.tp)
+    elementwise = elementwise_s(context, moved)
+    tp_comm = _tensor_parallel_s(context, s, tokens)
+    return Block(
+        {"compute": linear.forward, "elementwise": elementwise, "tp_comm": tp_comm},
+        {
+            "compute": linear.backward,
+            "elementwise": elementwise * BACKWARD_ELEMENTWISE,
+            "tp_comm": tp_comm,
+        },
+        linear.last_forward,
+        moved,
+    )
+
+
+def _norm_words(context: CallContext, s: StrategyArrays) -> FloatArray:
+    """Words per token of one norm and residual; split by tp under sequence parallelism."""
+    split = np.where(s.sequence_parallel, s.tp, 1)
+    return _NORM_RESIDUAL_WORDS * context.model.hidden_size / split
+
+
+def _elementwise_bytes(
+    s: StrategyArrays, tokens: FloatArray, words: FloatArray | float, cast: FloatArray | float
+) -> FloatArray:
+    low_precision = np.where(s.dtype > 0, _CAST_BYTES, 0.0)
+    return np.asarray(tokens * (words * WORD_BYTES + cast * low_precision))
+
+
+def _tensor_parallel_s(context: CallContext, s: StrategyArrays, tokens: FloatArray) -> FloatArray:
+    """One all-reduce of the block's output (or all-gather plus reduce-scatter), exposed part."""
+    group = rank_group(context.group.device, s.tp, np.ones(len(s)))
+    nbytes = tokens * context.model.hidden_size * WORD_BYTES
+    share = context.framework.value("tp_exposed_share")
+    return table_or_ring_s(context, "all_reduce", group, nbytes) * share
+
+
+def _context_parallel_s(
+    context: CallContext,
+    s: StrategyArrays,
+    tokens: FloatArray,
+    core: FloatArray,
+    core_backward: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Exposed exchange of one layer, forward and backward.
+
+    Ring: keys and values of the other ranks pass by, hidden behind the attention core as far as
+    it lasts; twice the bytes backward. Ulysses (`cp_ulysses`): all-to-all of queries, keys,
+    values and output, nothing hides it (arXiv:2309.14509, 2310.01889).
+    """
+    model, device = context.model, context.group.device
+    group = rank_group(device, s.cp, s.tp)
+    heads = heads_per_rank(model, s.tp)
+    pair = qk_head_dim(model) + v_head_dim(model)
+    kv_words = kv_heads_per_rank(model, s.tp) * pair
+    if context.framework.value("cp_ulysses"):
+        words = heads * pair + kv_words
+        exchange = ring_s(device, group, tokens * words * WORD_BYTES, calls=4.0)
+        exchange = np.where(s.cp > 1, exchange, 0.0)
+        return exchange, exchange
+    rate = np.where(group.outer > 1.0, scale_out_rate(device), scale_up_rate(device))
+    latency = np.where(group.outer > 1.0, device.scale_out_latency_s, device.scale_up_latency_s)
+    hops = s.cp - 1.0
+    ring = hops * (tokens * kv_words * WORD_BYTES / rate + latency)
+    return np.maximum(ring - core, 0.0), np.maximum(2.0 * ring - core_backward, 0.0)
+
+
+def _expert_parallel_s(
+    context: CallContext, s: StrategyArrays, own_tokens: FloatArray, top_k: int
+) -> FloatArray | None:
+    """Dispatch and combine of one layer (and the gather within a split expert)."""
+    if not ((s.ep > 1) | (s.etp > 1)).any():
+        return None
+    device = context.group.device
+    token_bytes = context.model.hidden_size * WORD_BYTES
+    group = rank_group(device, s.ep, s.etp)
+    share = context.framework.value("ep_exposed_share")
+    exchange = 2.0 * expert_exchange_s(context, group, own_tokens, top_k, token_bytes, share)
+    split = rank_group(device, s.etp, np.ones(len(s)))
+    gathered = own_tokens * top_k * s.etp * token_bytes
+    return np.asarray(exchange + 2.0 * ring_s(device, split, gathered))

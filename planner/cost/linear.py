@@ -1,0 +1,113 @@
+"""Time of weight-matrix products, forward and backward, never below the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.arrays import DTYPES, FloatArray, IntArray
+from planner.cost.context import CallContext
+from planner.cost.distinct import distinct
+from planner.cost.kernel_work import gemm_work
+from planner.cost.shapes import Gemm
+from planner.schema import DeviceProfile, DType
+
+
+@dataclass(frozen=True)
+class LinearTime:
+    """Seconds of a series of products; arrays of shape [u]."""
+
+    forward: FloatArray
+    backward: FloatArray
+    """Input and weight gradients."""
+    last_forward: FloatArray
+    """Forward time of the last product alone (what early-stopping recomputation skips)."""
+
+
+def linear_time(
+    context: CallContext,
+    gemms: Sequence[Gemm],
+    tokens: FloatArray,
+    dtype: IntArray,
+    local_split: IntArray | int = 1,
+) -> LinearTime:
+    """Products of `tokens` [u] rows with the given matrices (arrays [u] of sizes) in series.
+
+    Matrices with `local_tokens` see tokens / `local_split` rows. Forward (m, n, k), input gradient
+    (m, k, n), weight gradient (n, k, m).
+    """
+    forward = np.zeros_like(tokens)
+    backward = np.zeros_like(tokens)
+    last = np.zeros_like(tokens)
+    for gemm in gemms:
+        rows = tokens / local_split if gemm.local_tokens else tokens
+        first, inverse = distinct(rows, gemm.n, gemm.k, dtype)
+        m, n, k, code = rows[first], gemm.n[first], gemm.k[first], dtype[first]
+        last = gemm_s(context, m, n, k, code)[inverse]
+        forward += last
+        backward += gemm_s(context, m, k, n, code)[inverse]
+        backward += gemm_s(context, n, k, m, code)[inverse]
+    return LinearTime(forward=forward, backward=backward, last_forward=last)
+
+
+def gemm_s(
+    context: CallContext, m: FloatArray, n: FloatArray, k: FloatArray, dtype: IntArray
+) -> FloatArray:
+    """One product [m, k] x [k, n], shape [u]: table / `gemm_efficiency`, at least the roofline.
+
+    inf where the device cannot run the dtype.
+    """
+    efficiency = context.framework.value("gemm_efficiency")
+    seconds = np.full(m.shape, np.inf)
+    for code, name in enumerate(DTYPES):
+        rows = dtype == code
+        if not rows.any() or name not in context.group.device.peak_flop_per_s:
+            continue
+        sizes = m[rows], n[rows], k[rows]
+        table = context.kernels.gemm_s(*sizes, dtype=name) / efficiency
+        seconds[rows] = np.maximum(table, gemm_bound_s(context.group.device, *sizes, name))
+    return seconds
+
+
+def gemm_bound_s(
+    device: DeviceProfile, m: FloatArray, n: FloatArray, k: FloatArray, dtype: DType
+) -> FloatArray:
+    """Roofline of one product, shape [u]: work at peak, or each operand moved once.
+
+    Weights of a model do not stay in a cache between two uses, although a benchmark's do.
+    """
+    work = gemm_work(m, n, k, dtype)
+    return np.maximum(
+        work.flop / device.peak_flop_per_s[dtype],
+        work.nbytes / device.memory_bandwidth_bytes_per_s,
+    )
+
+
+def grouped_time(
+    context: CallContext,
+    gemms: Sequence[Gemm],
+    rows: FloatArray,
+    groups: FloatArray,
+    dtype: IntArray,
+) -> LinearTime:
+    """`groups` [u] equal experts that share `rows` [u] token copies, shape [u].
+
+    The geometric mean of two extremes, each expert a product of its own and all rows in one
+    product, times the constant `grouped_gemm_factor`.
+    """
+    factor = context.framework.value("grouped_gemm_factor")
+    each = linear_time(context, gemms, rows / groups, dtype)
+    pooled = linear_time(context, gemms, rows, dtype)
+
+    def between(one: FloatArray, pool: FloatArray) -> FloatArray:
+        # The roofline of reading every expert's weights is in `one`; the mean may not undercut it.
+        mean = np.sqrt(groups * one * pool) * factor
+        return np.asarray(np.maximum(mean, pool))
+
+    return LinearTime(
+        forward=between(each.forward, pooled.forward),
+        backward=between(each.backward, pooled.backward),
+        last_forward=between(each.last_forward, pooled.last_forward),
+    )

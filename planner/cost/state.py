@@ -1,0 +1,129 @@
+"""Parameters and training state that one device of each pipeline stage holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.arrays import BoolArray, FloatArray, StrategyArrays
+from planner.cost.batching import is_scalar_head
+from planner.cost.context import CallContext
+from planner.cost.parameters import count_parameters
+from planner.cost.pipeline import KINDS, STAGES, Stages
+from planner.cost.shapes import kv_heads_per_rank, vocabulary_per_rank
+
+_FROZEN_WEIGHT_BYTES = 2.0  # bf16
+
+
+@dataclass(frozen=True)
+class StageParameters:
+    """Elements on one device of each stage ("first", "middle", "last"); arrays of shape [n]."""
+
+    dense: dict[str, FloatArray]
+    """Everything but routed experts: replicated over data- and context-parallel ranks."""
+    expert: dict[str, FloatArray]
+    """Routed experts: replicated over the ranks that hold the same experts."""
+    ends: dict[str, FloatArray]
+    """Embedding and head, a part of `dense`."""
+
+
+def stage_parameters(context: CallContext, s: StrategyArrays, stages: Stages) -> StageParameters:
+    """Parameters by stage. A tied head on another stage than the embedding is a second copy.
+
+    Key-value projections are repeated when there are more tensor-parallel ranks than heads.
+    """
+    model = context.model
+    scalar = is_scalar_head(context.call)
+    counts = count_parameters(model, "scalar" if scalar else "lm")
+    repeated = np.zeros(len(s))
+    if model.mla is None:
+        one_head = 2.0 * model.hidden_size * model.head_dim
+        own = kv_heads_per_rank(model, s.tp) - model.num_kv_heads / s.tp
+        repeated = own * one_head
+    layer = {
+        "dense": counts.dense_layer.tensor_parallel / s.tp + counts.dense_layer.replicated,
+        "moe": counts.moe_layer.tensor_parallel / s.tp + counts.moe_layer.replicated,
+    }
+    experts = counts.routed_experts / (s.ep * s.etp)
+    vocabulary = vocabulary_per_rank(model, s.tp) * model.hidden_size
+    dense: dict[str, FloatArray] = {}
+    expert: dict[str, FloatArray] = {}
+    ends: dict[str, FloatArray] = {}
+    for stage in STAGES:
+        embedding, head = stages.has_embedding[stage], stages.has_head[stage]
+        if scalar:
+            output = head * counts.head
+        elif model.tie_embeddings:
+            output = head * (1.0 - embedding) * vocabulary
+        else:
+            output = head * vocabulary
+        ends[stage] = embedding * vocabulary + output
+        held = stages.layers[stage]
+        layers = np.asarray(sum(held[kind] * (layer[kind] + repeated) for kind in KINDS))
+        dense[stage] = layers + ends[stage] + head * counts.final_norm
+        expert[stage] = held["moe"] * experts
+    return StageParameters(dense, expert, ends)
+
+
+def dense_shards(s: StrategyArrays) -> FloatArray:
+    """Ranks that hold the same dense weights: data x context parallel, shape [n]."""
+    return np.asarray(s.dp * s.cp, dtype=np.float64)
+
+
+def expert_shards(s: StrategyArrays) -> FloatArray:
+    """Ranks that hold the same experts: devices of a stage / (etp x ep), at least 1, shape [n]."""
+    return np.maximum(s.dp * s.cp * s.tp / (s.ep * s.etp), 1.0)
+
+
+@dataclass(frozen=True)
+class StateBytes:
+    """Training state on one device of one stage, bytes; arrays of shape [n]."""
+
+    weights: FloatArray
+    gradients: FloatArray
+    optimizer: FloatArray
+    host_optimizer: FloatArray
+    """Optimizer state that lives in host memory (`optimizer_on_cpu`)."""
+    optimizer_parameters: FloatArray
+    """Elements that this device's optimizer updates."""
+
+
+def training_state(
+    context: CallContext, s: StrategyArrays, parameters: StageParameters, stage: str
+) -> StateBytes:
+    """Weights, gradients, and master weights with moments after ZeRO sharding.
+
+    ZeRO (arXiv:1910.02054): stage 1 shards the optimizer, 2 gradients too, 3 weights too, over
+    the ranks that hold the same parameters. Bytes per parameter are the framework's
+    `weight_bytes_per_parameter`, `gradient_bytes_...` and `optimizer_bytes_...`; with a bf16
+    Megatron distributed optimizer this is 6 + 12 / d.
+    """
+    framework = context.framework
+    updated = _held(s, parameters, stage, s.zero_stage >= 1)
+    optimizer = updated * framework.value("optimizer_bytes_per_parameter")
+    weights = _held(s, parameters, stage, s.zero_stage >= 3)
+    gradients = _held(s, parameters, stage, s.zero_stage >= 2)
+    return StateBytes(
+        weights=weights * framework.value("weight_bytes_per_parameter"),
+        gradients=gradients * framework.value("gradient_bytes_per_parameter"),
+        optimizer=np.where(s.optimizer_on_cpu, 0.0, optimizer),
+        host_optimizer=np.where(s.optimizer_on_cpu, optimizer, 0.0),
+        optimizer_parameters=updated,
+    )
+
+
+def frozen_weights(s: StrategyArrays, parameters: StageParameters, stage: str) -> StateBytes:
+    """A model that is not trained: bf16 weights, sharded only by ZeRO-3."""
+    none = np.zeros(len(s))
+    weights = _held(s, parameters, stage, s.zero_stage >= 3) * _FROZEN_WEIGHT_BYTES
+    return StateBytes(weights, none, none, none, none)
+
+
+def _held(
+    s: StrategyArrays, parameters: StageParameters, stage: str, sharded: BoolArray
+) -> FloatArray:
+    """Elements on one device when dense weights and experts are sharded over their replicas."""
+    dense = parameters.dense[stage] / np.where(sharded, dense_shards(s), 1.0)
+    expert = parameters.expert[stage] / np.where(sharded, expert_shards(s), 1.0)
+    return np.asarray(dense + expert)
