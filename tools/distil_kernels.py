@@ -25,7 +25,7 @@ from kernel_errors import held_out_errors
 from planner.catalog.hardware import load_device
 from planner.catalog.kernels import VALUE_SCALE, table_from_arrays
 from planner.cost.kernels import COLLECTIVES
-from planner.schema import DeviceProfile
+from planner.schema import DeviceProfile, DType
 
 PACKAGE = "aiconfigurator-core"
 SYSTEMS = {
@@ -40,6 +40,7 @@ SYSTEMS = {
     "rtx-pro-6000-server": "rtx_pro_6000_server",
 }
 """Our device ids and the package's folders."""
+CACHE_DTYPES: tuple[DType, ...] = ("bf16", "fp8")
 OUT = Path(__file__).resolve().parent.parent / "hardware_profiles" / "kernels"
 
 Points = dict[str, read.Columns]
@@ -56,18 +57,17 @@ def package_data() -> Path:
 
 def read_points(root: Path, device: DeviceProfile) -> Points:
     """All points of a device, by kernel name; kernels without points are absent."""
-    points: Points = {"prefill": read.prefill_attention(root)}
+    points: Points = {"prefill": read.prefill_attention(root, device)}
     for dtype in device.peak_flop_per_s:
-        points[f"gemm_{dtype}"] = read.gemm(root, dtype)
-        points[f"moe_{dtype}"] = read.moe(root, dtype)
-    for dtype in ("bf16", "fp8"):
-        points[f"decode_{dtype}"] = read.decode_attention(root, dtype)
-        points[f"mla_decode_{dtype}"] = read.mla_decode(root, dtype)
-    points["mla_prefill"] = read.mla_prefill(root)
-    points["mla_absorb"] = read.mla_absorb(root)
+        points[f"gemm_{dtype}"] = read.gemm(root, device, dtype)
+        points[f"moe_{dtype}"] = read.moe(root, device, dtype)
+    for dtype in CACHE_DTYPES:
+        points[f"decode_{dtype}"] = read.decode_attention(root, device, dtype)
+        points[f"mla_decode_{dtype}"] = read.mla_decode(root, device, dtype)
+    points["mla_prefill"] = read.mla_prefill(root, device)
+    points["mla_absorb"] = read.mla_absorb(root, device)
     for kind in COLLECTIVES:
-        link = device.scale_up_bandwidth_bytes_per_s
-        points[f"collective_{kind}"] = read.collective(root, kind, link)
+        points[f"collective_{kind}"] = read.collective(root, device, kind)
     points["all_reduce_graph"] = read.all_reduce_graph(root)
     return {name: columns for name, columns in points.items() if len(columns["t"])}
 

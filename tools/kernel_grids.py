@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,10 @@ class Base:
     """The time that r is relative to, on one device."""
 
     device: DeviceProfile
+
+    def compute_dtype(self, dtype: str) -> str:
+        """`dtype` if the device computes in it, else bf16."""
+        return dtype if dtype in self.device.peak_flop_per_s else "bf16"
 
     def seconds(self, work: Work, dtype: str = "bf16") -> FloatArray:
         """Roofline plus the latency of one kernel."""
@@ -81,7 +85,7 @@ def mla_decode_grid(points: Columns, base: Base, kv_dtype: str) -> RawGrid:
     """Grid over batch, context, heads."""
     coordinates = [points["batch"], points["context"], points["heads"]]
     work = kernel_work.mla_decode_work(*coordinates, kv_dtype)  # type: ignore[arg-type]
-    ratio = np.log(points["t"] / base.seconds(work))
+    ratio = np.log(points["t"] / base.seconds(work, base.compute_dtype(kv_dtype)))
     axes = tuple(np.unique(x) for x in coordinates)
     return _grid(axes, coordinates, ratio, fill_order=(2, 0, 1))
 
@@ -107,7 +111,8 @@ def moe_curves(
     values[place.ravel(), np.searchsorted(tokens, points["tokens"])] = ratio
     enough = (~np.isnan(values)).mean(axis=1) >= 0.5
     shapes, values = shapes[enough], values[enough]
-    _fill(values, (np.log(np.arange(1.0, len(shapes) + 1)), np.log(tokens)), order=(1,))
+    for curve in values:
+        _fill(curve, (np.log(tokens),), order=(0,))
     return shapes, tokens, values
 
 
@@ -169,18 +174,40 @@ def _grid(
 
 
 def _fill(values: FloatArray, log_axes: tuple[FloatArray, ...], order: tuple[int, ...]) -> None:
-    """Fill NaN in place: first between neighbours along each axis, then from the nearest end."""
-    for hold in (False, True):
-        for dimension in order:
-            lines = np.moveaxis(values, dimension, -1)
-            for index in np.ndindex(lines.shape[:-1]):
-                line = lines[index]
+    """Fill NaN in place.
+
+    A cell with known neighbours on both sides takes the mean of the linear interpolations along
+    the axes that have them, repeatedly; what is left takes the nearest value, axis by axis in
+    `order`.
+    """
+    while np.isnan(values).any():
+        total, count = np.zeros(values.shape), np.zeros(values.shape)
+        for dimension in range(values.ndim):
+            for line, sums, counts in _lines((values, total, count), dimension):
                 known = np.flatnonzero(~np.isnan(line))
-                if len(known) == 0 or len(known) == len(line):
+                if len(known) < 2:
                     continue
+                gap = np.flatnonzero(np.isnan(line))
+                gap = gap[(gap > known[0]) & (gap < known[-1])]
                 x = log_axes[dimension]
-                filled = np.interp(x, x[known], line[known])
-                inside = slice(None) if hold else slice(known[0], known[-1] + 1)
-                line[inside] = filled[inside]
+                sums[gap] += np.interp(x[gap], x[known], line[known])
+                counts[gap] += 1
+        inside = np.isnan(values) & (count > 0)
+        if not inside.any():
+            break
+        values[inside] = total[inside] / count[inside]
+    for dimension in order:
+        for (line,) in _lines((values,), dimension):
+            known = np.flatnonzero(~np.isnan(line))
+            if len(known):
+                x = log_axes[dimension]
+                line[:] = np.interp(x, x[known], line[known])
     if np.isnan(values).any():
         raise ValueError("a grid has no point at all")
+
+
+def _lines(arrays: tuple[FloatArray, ...], dimension: int) -> Iterator[tuple[FloatArray, ...]]:
+    """All lines of the arrays along a dimension, as writable views."""
+    moved = [np.moveaxis(array, dimension, -1) for array in arrays]
+    for index in np.ndindex(moved[0].shape[:-1]):
+        yield tuple(array[index] for array in moved)

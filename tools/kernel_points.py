@@ -7,6 +7,7 @@ engines at each point. What is left out is said beside the code that leaves it o
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,113 +15,128 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from planner.cost import kernel_work
+from planner.cost.kernel_work import Work
+from planner.schema import DeviceProfile
+
 Columns = dict[str, npt.NDArray[np.float64]]
 
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4"}
 """Table dtypes and ours; fp8 is the faster of per-tensor and block scaling at each point."""
 _ALIGNED_ROWS = 17  # m up to here is measured densely; above, only multiples of 16 are aligned
 _MIN_BUS_SHARE = 0.2  # a collective below this share of the link at 1 GiB: a faulty server
-_MAX_GROUP = 32
+_MAX_GROUP = 32  # query heads a KV head
 _HALF_BYTES = 2  # message sizes of the tables are element counts
+_CACHE_BYTES = 256e6  # twice the largest last-level cache among the devices (B200: 126 MB)
+_BEST_BANDWIDTH_SHARE = 0.95  # what streams of many GB reach at most; faster came from the cache
+
+GEMM = "gemm_perf.parquet"
+PREFILL = "context_attention_perf.parquet"
+DECODE = "generation_attention_perf.parquet"
+MLA_PREFILL = "context_mla_perf.parquet"
+MLA_DECODE = "generation_mla_perf.parquet"
+MLA_ABSORB = "mla_bmm_perf.parquet"
+MOE = "moe_perf.parquet"
+NCCL = "nccl_perf.parquet"
+ALL_REDUCE = "custom_allreduce_perf.parquet"
+_ATTENTION = {
+    "batch_size": "batch",
+    "isl": "tokens",
+    "num_heads": "heads",
+    "num_key_value_heads": "kv_heads",
+    "head_dim": "head_dim",
+    "window_size": "window",
+}
+# TensorRT-LLM 1.0.0's decode attention on A100 is up to 1.7 times faster than the memory allows,
+# at working sets of gigabytes: it did not read the whole cache.
+_FAULTY = frozenset({("a100_sxm", DECODE, "trtllm")})
 
 
 def engines(root: Path) -> list[str]:
     """The engines and versions whose tables were read, "kernel: engine version"."""
+    names = {GEMM, PREFILL, DECODE, MLA_PREFILL, MLA_DECODE, MLA_ABSORB, MOE, NCCL, ALL_REDUCE}
     found = {
         f"{path.parts[-4]}: {path.parts[-3]} {path.parts[-2]}"
-        for path in root.rglob("*.parquet")
-        if path.name in _FILES
+        for name in names
+        for path in _paths(root, name)
     }
     return sorted(found)
 
 
-def gemm(root: Path, dtype: str) -> Columns:
+def gemm(root: Path, device: DeviceProfile, dtype: Any) -> Columns:
     """Columns m, n, k, t of one dtype."""
-    table = _read(root, "gemm_perf.parquet")
+    table = _read(root, GEMM)
     table = table.filter(pc.is_in(table["gemm_dtype"], pa.array(_names(dtype))))
     # vLLM's block-scaled fp8 bench has a floor of 57 to 470 us.
     table = table.filter(pc.invert(pc.match_substring(table["kernel_source"], "BlockScaledMM")))
-    points = _fastest(table, {"m": "m", "n": "n", "k": "k"})
-    aligned = (points["m"] <= _ALIGNED_ROWS) | (points["m"] % 16 == 0)
-    return {name: column[aligned] for name, column in points.items()}
+    rows = _columns(table, {"m": "m", "n": "n", "k": "k"})
+    rows = _pick(rows, (rows["m"] <= _ALIGNED_ROWS) | (rows["m"] % 16 == 0))
+    work = kernel_work.gemm_work(rows["m"], rows["n"], rows["k"], dtype)
+    return _fastest(_from_memory(rows, work, device))
 
 
-def prefill_attention(root: Path) -> Columns:
+def prefill_attention(root: Path, device: DeviceProfile) -> Columns:
     """Columns batch, tokens, heads, kv_heads, head_dim, window, t; bf16."""
-    table = _read(root, "context_attention_perf.parquet")
-    table = _where(table, attn_dtype="bfloat16", kv_cache_dtype="bfloat16")
-    points = _fastest(
-        table,
-        {
-            "batch_size": "batch",
-            "isl": "tokens",
-            "num_heads": "heads",
-            "num_key_value_heads": "kv_heads",
-            "head_dim": "head_dim",
-            "window_size": "window",
-        },
-    )
+    table = _where(_read(root, PREFILL), attn_dtype="bfloat16", kv_cache_dtype="bfloat16")
+    rows = _common_groups(_columns(table, _ATTENTION))
     # Windows of 8,192 are chunked attention in some engines: less work than a sliding window.
-    return _common_groups(_pick(points, points["window"] != 8192))
+    rows = _pick(rows, rows["window"] != 8192)
+    b, s, a, g = rows["batch"], rows["tokens"], rows["heads"], rows["kv_heads"]
+    work = kernel_work.prefill_attention_work(b, s, a, g, 1)
+    only_bytes = Work(np.zeros_like(work.flop), work.nbytes * rows["head_dim"])
+    return _fastest(_from_memory(rows, only_bytes, device))
 
 
-def decode_attention(root: Path, kv_dtype: str) -> Columns:
+def decode_attention(root: Path, device: DeviceProfile, kv_dtype: Any) -> Columns:
     """Columns batch, context, heads, kv_heads, head_dim, t; full attention."""
-    table = _read(root, "generation_attention_perf.parquet")
-    table = _where(table, kv_cache_dtype="bfloat16" if kv_dtype == "bf16" else kv_dtype)
+    table = _where(_read(root, DECODE), kv_cache_dtype=_cache_name(kv_dtype))
     table = table.filter(pc.equal(table["window_size"], 0))
-    points = _fastest(
-        _with_context(table),
-        {
-            "batch_size": "batch",
-            "context": "context",
-            "num_heads": "heads",
-            "num_key_value_heads": "kv_heads",
-            "head_dim": "head_dim",
-        },
-    )
-    return _common_groups(points)
+    rows = _common_groups(_with_context(_columns(table, {**_ATTENTION, "step": "step"})))
+    del rows["window"]
+    b, c, a, g = rows["batch"], rows["context"], rows["heads"], rows["kv_heads"]
+    work = kernel_work.decode_attention_work(b, c, a, g, 1, kv_dtype)
+    only_bytes = Work(np.zeros_like(work.flop), work.nbytes * rows["head_dim"])
+    return _fastest(_from_memory(rows, only_bytes, device))
 
 
-def mla_prefill(root: Path) -> Columns:
+def mla_prefill(root: Path, device: DeviceProfile) -> Columns:
     """Columns batch, tokens, heads, t: the attention core without projections."""
-    table = _where(_read(root, "context_mla_perf.parquet"), kv_cache_dtype="bfloat16")
-    return _fastest(table, {"batch_size": "batch", "isl": "tokens", "num_heads": "heads"})
+    table = _where(_read(root, MLA_PREFILL), kv_cache_dtype="bfloat16")
+    rows = _columns(table, {"batch_size": "batch", "isl": "tokens", "num_heads": "heads"})
+    work = kernel_work.mla_prefill_work(rows["batch"], rows["tokens"], rows["heads"])
+    return _fastest(_from_memory(rows, work, device))
 
 
-def mla_decode(root: Path, kv_dtype: str) -> Columns:
+def mla_decode(root: Path, device: DeviceProfile, kv_dtype: Any) -> Columns:
     """Columns batch, context, heads, t: the attention core without projections."""
-    table = _read(root, "generation_mla_perf.parquet")
-    table = _where(table, kv_cache_dtype="bfloat16" if kv_dtype == "bf16" else kv_dtype)
-    return _fastest(
-        _with_context(table), {"batch_size": "batch", "context": "context", "num_heads": "heads"}
-    )
+    table = _where(_read(root, MLA_DECODE), kv_cache_dtype=_cache_name(kv_dtype))
+    names = {"batch_size": "batch", "isl": "tokens", "step": "step", "num_heads": "heads"}
+    rows = _with_context(_columns(table, names))
+    work = kernel_work.mla_decode_work(rows["batch"], rows["context"], rows["heads"], kv_dtype)
+    return _fastest(_from_memory(rows, work, device))
 
 
-def mla_absorb(root: Path) -> Columns:
+def mla_absorb(root: Path, device: DeviceProfile) -> Columns:
     """Columns tokens, heads, t: the sum of the two batched products, bf16."""
-    table = _where(_read(root, "mla_bmm_perf.parquet"), bmm_dtype="bfloat16")
-    keys = {"num_tokens": "tokens", "num_heads": "heads"}
-    before = _fastest(_where(table, op_name="mla_gen_pre"), keys)
-    after = _fastest(_where(table, op_name="mla_gen_post"), keys)
-    places = {
-        point: time
-        for *point_list, time in zip(*after.values(), strict=True)
-        for point in [tuple(point_list)]
-    }
-    both = np.array(
-        [places.get(point, np.nan) for point in zip(before["tokens"], before["heads"], strict=True)]
-    )
-    return _pick({**before, "t": before["t"] + both}, ~np.isnan(both))
+    table = _where(_read(root, MLA_ABSORB), bmm_dtype="bfloat16")
+    names = {"num_tokens": "tokens", "num_heads": "heads"}
+    before = _fastest(_columns(_where(table, op_name="mla_gen_pre"), names))
+    after = _fastest(_columns(_where(table, op_name="mla_gen_post"), names))
+    times = dict(zip(zip(after["tokens"], after["heads"], strict=True), after["t"], strict=True))
+    points = zip(before["tokens"], before["heads"], strict=True)
+    both = before["t"] + np.array([times.get(point, np.nan) for point in points])
+    rows = _pick({**before, "t": both}, ~np.isnan(both))
+    work = kernel_work.mla_absorb_work(rows["tokens"], rows["heads"])
+    return _from_memory(rows, work, device)
 
 
-def moe(root: Path, dtype: str) -> Columns:
+def moe(root: Path, device: DeviceProfile, dtype: Any) -> Columns:
     """Columns hidden, inner, top_k, experts, tp, ep, tokens, t; gated experts, power law 1.01."""
-    table = _read(root, "moe_perf.parquet")
+    table = _read(root, MOE)
     table = table.filter(pc.is_in(table["moe_dtype"], pa.array(_names(dtype))))
     table = _where(table, distribution="power_law_1.01")
     table = table.filter(pc.invert(pc.match_substring(table["kernel_source"], "nongated")))
-    points = _fastest(
+    rows = _columns(
         table,
         {
             "hidden_size": "hidden",
@@ -133,67 +149,60 @@ def moe(root: Path, dtype: str) -> Columns:
         },
     )
     # Nemotron's experts have two matrices; some engines do not say so in the kernel's name.
-    plain = (points["top_k"] == 22) | ((points["hidden"] == 2688) & (points["inner"] == 1856))
-    points = _pick(points, ~plain)
+    plain = (rows["top_k"] == 22) | ((rows["hidden"] == 2688) & (rows["inner"] == 1856))
+    rows = _pick(rows, ~plain)
+    sizes = [rows[name] for name in ("hidden", "inner", "top_k", "experts", "tp", "ep")]
+    work = kernel_work.moe_work(rows["tokens"], *sizes, dtype)  # type: ignore[call-arg, arg-type]
+    points = _fastest(_from_memory(rows, work, device))
     # A finer split of the experts never costs more: removes benches of one slow engine.
     for finer in ("ep", "tp"):
         points["t"] = _running_minimum(points, finer)
     return points
 
 
-def collective(root: Path, kind: str, link_bytes_per_s: float) -> Columns:
+def collective(root: Path, device: DeviceProfile, kind: str) -> Columns:
     """Columns devices, nbytes, t of an NCCL collective; the newest NCCL version."""
-    newest = max(root.glob("comm/nccl/*/nccl_perf.parquet"), key=lambda p: _version(p.parent.name))
-    table = _where(
-        pq.read_table(newest),
-        nccl_dtype="half",
-        op_name="alltoall" if kind == "all_to_all" else kind,
-    )
-    points = _bytes(_fastest(table, {"num_gpus": "devices", "message_size": "nbytes"}))
+    newest = max(_paths(root, NCCL), key=lambda path: _version(path.parent.name))
+    name = "alltoall" if kind == "all_to_all" else kind
+    table = _where(pq.read_table(newest), nccl_dtype="half", op_name=name)
+    points = _messages(table)
     n = points["devices"]
-    bus = points["nbytes"] * (n - 1) / n * (2 if kind == "all_reduce" else 1) / points["t"]
+    bus = points["nbytes"] * kernel_work.collective_factor(kind, n) / points["t"]
     keep = np.ones(len(n), dtype=bool)
     for count in np.unique(n):
         largest = (n == count) & (points["nbytes"] == points["nbytes"][n == count].max())
-        if bus[largest].max() < _MIN_BUS_SHARE * link_bytes_per_s:
+        if bus[largest].max() < _MIN_BUS_SHARE * device.scale_up_bandwidth_bytes_per_s:
             keep &= n != count
     return _pick(points, keep)
 
 
 def all_reduce_graph(root: Path) -> Columns:
     """Columns devices, nbytes, t of the engines' all-reduce, replayed from a CUDA graph."""
-    table = _read(root, "custom_allreduce_perf.parquet")
+    table = _read(root, ALL_REDUCE)
     table = table.filter(pc.invert(pc.match_substring(table["kernel_source"], "eager")))
-    return _bytes(_fastest(table, {"num_gpus": "devices", "message_size": "nbytes"}))
+    return _messages(table)
 
 
-_FILES = frozenset(
-    {
-        "gemm_perf.parquet",
-        "context_attention_perf.parquet",
-        "generation_attention_perf.parquet",
-        "context_mla_perf.parquet",
-        "generation_mla_perf.parquet",
-        "mla_bmm_perf.parquet",
-        "moe_perf.parquet",
-        "nccl_perf.parquet",
-        "custom_allreduce_perf.parquet",
-    }
-)
-
-
-def _common_groups(points: Columns) -> Columns:
-    """Leaves out more than 32 query heads a KV head: no model, and only slow fallbacks ran it."""
-    return _pick(points, points["heads"] <= _MAX_GROUP * points["kv_heads"])
+def _paths(root: Path, name: str) -> list[Path]:
+    """Tables called `name` of the system whose folder is `root`, without the faulty ones."""
+    return [
+        path
+        for path in sorted(root.glob(f"*/*/*/{name}"))
+        if (root.name, name, path.parts[-3]) not in _FAULTY
+        and (name != NCCL or path.parts[-3] == "nccl")
+    ]
 
 
 def _read(root: Path, name: str) -> pa.Table:
-    paths = sorted(root.glob(f"*/*/*/{name}"))
-    table = pa.concat_tables([pq.read_table(path) for path in paths], promote_options="permissive")
-    if "window_size" in table.column_names:  # older engines have no windows and no such column
-        column = table.column_names.index("window_size")
-        filled = pc.fill_null(table["window_size"], 0)
-        table = table.set_column(column, "window_size", filled)
+    tables = [pq.read_table(path) for path in _paths(root, name)]
+    table = pa.concat_tables(tables, promote_options="permissive")
+    if name in (PREFILL, DECODE):  # older engines have no windows and no such column
+        if "window_size" in table.column_names:
+            window = pc.fill_null(table["window_size"], 0)
+            table = table.drop_columns("window_size")
+        else:
+            window = pa.nulls(len(table), pa.int64()).fill_null(0)
+        table = table.append_column("window_size", window)
     return table
 
 
@@ -203,30 +212,54 @@ def _where(table: pa.Table, **equal: str) -> pa.Table:
     return table
 
 
+def _columns(table: pa.Table, names: dict[str, str]) -> Columns:
+    """The named columns under our names, and t in seconds."""
+    columns = {
+        ours: np.asarray(table[name].to_numpy(), dtype=np.float64) for name, ours in names.items()
+    }
+    columns["t"] = np.asarray(table["latency"].to_numpy(), dtype=np.float64) * 1e-3
+    return _pick(columns, columns["t"] > 0)
+
+
+def _messages(table: pa.Table) -> Columns:
+    points = _fastest(_columns(table, {"num_gpus": "devices", "message_size": "nbytes"}))
+    return {**points, "nbytes": points["nbytes"] * _HALF_BYTES}
+
+
 def _names(dtype: str) -> list[str]:
     return [name for name, ours in DTYPES.items() if ours == dtype]
 
 
-def _with_context(table: pa.Table) -> pa.Table:
-    """Adds the column context: tokens already cached plus the new one."""
-    return table.append_column("context", pc.add(table["isl"], table["step"]))
+def _cache_name(kv_dtype: str) -> str:
+    return "bfloat16" if kv_dtype == "bf16" else kv_dtype
 
 
-def _fastest(table: pa.Table, keys: dict[str, str]) -> Columns:
-    """The minimum latency of each distinct key, seconds; columns renamed, sorted by key."""
-    grouped = table.group_by(list(keys)).aggregate([("latency", "min")])
-    grouped = grouped.sort_by([(key, "ascending") for key in keys])
-    columns = {ours: grouped[key].to_numpy().astype(np.float64) for key, ours in keys.items()}
-    columns["t"] = grouped["latency_min"].to_numpy().astype(np.float64) * 1e-3
-    return _pick(columns, columns["t"] > 0)
+def _with_context(rows: Columns) -> Columns:
+    """Replaces tokens and step by the context: tokens already cached plus the new one."""
+    context = rows["tokens"] + rows["step"]
+    rest = {name: column for name, column in rows.items() if name not in ("tokens", "step")}
+    return {"context": context, **rest}
 
 
-def _pick(columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
-    return {name: column[rows] for name, column in columns.items()}
+def _common_groups(rows: Columns) -> Columns:
+    """Leaves out more than 32 query heads a KV head: no model, and only slow fallbacks ran it."""
+    return _pick(rows, rows["heads"] <= _MAX_GROUP * rows["kv_heads"])
 
 
-def _bytes(points: Columns) -> Columns:
-    return {**points, "nbytes": points["nbytes"] * _HALF_BYTES}
+def _from_memory(rows: Columns, work: Work, device: DeviceProfile) -> Columns:
+    """Leaves out rows whose data came from the cache, which it does not in a whole model."""
+    fastest = work.nbytes / (_BEST_BANDWIDTH_SHARE * device.memory_bandwidth_bytes_per_s)
+    return _pick(rows, (rows["t"] >= fastest) | (work.nbytes > _CACHE_BYTES))
+
+
+def _fastest(rows: Columns) -> Columns:
+    """The least time of each distinct point, sorted by point."""
+    names = [name for name in rows if name != "t"]
+    order = np.lexsort([rows["t"], *(rows[name] for name in reversed(names))])
+    ordered = _pick(rows, order)
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = np.any([ordered[name][1:] != ordered[name][:-1] for name in names], axis=0)
+    return _pick(ordered, first)
 
 
 def _running_minimum(points: Columns, along: str) -> npt.NDArray[np.float64]:
@@ -242,6 +275,10 @@ def _running_minimum(points: Columns, along: str) -> npt.NDArray[np.float64]:
     result = np.empty_like(times)
     result[order] = times
     return result
+
+
+def _pick(columns: Columns, rows: npt.NDArray[Any]) -> Columns:
+    return {name: column[rows] for name, column in columns.items()}
 
 
 def _version(text: str) -> tuple[int, ...]:

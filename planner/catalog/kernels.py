@@ -5,7 +5,6 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -34,16 +33,34 @@ def load_kernels(device: DeviceProfile) -> KernelTable:
     Collectives come from `device.collective_table` where the profile names one. Tables are read
     once and shared; they are immutable. Raises InputError if a table does not exist.
     """
-    arrays = dict(_arrays(device.kernel_table))
+    grids = _grids(device.kernel_table)
     if device.collective_table is not None:
-        others = _arrays(device.collective_table)
-        arrays = {name: array for name, array in arrays.items() if not _is_collective(name)}
-        arrays |= {name: array for name, array in others.items() if _is_collective(name)}
-    return table_from_arrays(arrays, device)
+        others = _grids(device.collective_table)
+        grids = grids | {name: others[name] for name in ("collectives", "all_reduce_graph")}
+    return _table(grids, device)
 
 
 def table_from_arrays(arrays: Arrays, device: DeviceProfile) -> KernelTable:
     """A table for `device` from the arrays of a kernel file."""
+    return _table(_grids_of(arrays), device)
+
+
+def _table(grids: dict[str, Any], device: DeviceProfile) -> KernelTable:
+    return KernelTable(
+        name=device.kernel_table,
+        device=device.id,
+        is_own=device.kernel_table_is_own,
+        peak_flop_per_s=dict(device.peak_flop_per_s),
+        memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s,
+        latency_s=device.kernel_latency_s,
+        scale_up_bandwidth_bytes_per_s=device.scale_up_bandwidth_bytes_per_s,
+        scale_up_latency_s=device.scale_up_latency_s,
+        **grids,
+    )
+
+
+def _grids_of(arrays: Arrays) -> dict[str, Any]:
+    """The grids of a kernel file, by field of KernelTable."""
     by_kernel: dict[str, list[tuple[str, ...]]] = {}
     for name in arrays:
         if name.endswith("/values"):
@@ -56,27 +73,21 @@ def table_from_arrays(arrays: Arrays, device: DeviceProfile) -> KernelTable:
     def by_dtype(kernel: str) -> dict[DType, Grid]:
         return {cast(DType, key[0]): grid(kernel, *key) for key in by_kernel[kernel]}
 
-    return KernelTable(
-        name=device.kernel_table,
-        device=device.id,
-        is_own=device.kernel_table_is_own,
-        peak_flop_per_s=dict(device.peak_flop_per_s),
-        memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s,
-        latency_s=device.kernel_latency_s,
-        scale_up_bandwidth_bytes_per_s=device.scale_up_bandwidth_bytes_per_s,
-        scale_up_latency_s=device.scale_up_latency_s,
-        gemm=by_dtype("gemm"),
-        prefill={(int(key[0]), int(key[1])): grid("prefill", *key) for key in by_kernel["prefill"]},
-        decode={
+    return {
+        "gemm": by_dtype("gemm"),
+        "prefill": {
+            (int(key[0]), int(key[1])): grid("prefill", *key) for key in by_kernel["prefill"]
+        },
+        "decode": {
             (int(key[0]), cast(DType, key[1])): grid("decode", *key) for key in by_kernel["decode"]
         },
-        mla_prefill=grid("mla_prefill"),
-        mla_decode=by_dtype("mla_decode"),
-        mla_absorb=grid("mla_absorb"),
-        moe={cast(DType, key[0]): _curves(arrays, f"moe/{key[0]}") for key in by_kernel["moe"]},
-        collectives={kind: grid(f"collective_{kind}") for kind in COLLECTIVES},
-        all_reduce_graph=grid("all_reduce_graph"),
-    )
+        "mla_prefill": grid("mla_prefill"),
+        "mla_decode": by_dtype("mla_decode"),
+        "mla_absorb": grid("mla_absorb"),
+        "moe": {cast(DType, key[0]): _curves(arrays, f"moe/{key[0]}") for key in by_kernel["moe"]},
+        "collectives": {kind: grid(f"collective_{kind}") for kind in COLLECTIVES},
+        "all_reduce_graph": grid("all_reduce_graph"),
+    }
 
 
 def _grid(arrays: Arrays, name: str) -> Grid:
@@ -99,12 +110,9 @@ def _unpack(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return values.astype(np.float64) / VALUE_SCALE
 
 
-def _is_collective(name: str) -> bool:
-    return name.startswith(("collective_", "all_reduce_graph"))
-
-
 @cache
-def _arrays(name: str) -> Arrays:
+def _grids(name: str) -> dict[str, Any]:
+    """The grids of the table called `name`; shared, so nobody writes to them."""
     path = data_path("hardware_profiles", "kernels", f"{name}.npz")
     if name not in list_kernel_tables():
         raise InputError(
@@ -121,6 +129,4 @@ def _arrays(name: str) -> Arrays:
             where=str(path),
             remedy="Install the package again.",
         ) from None
-    for array in arrays.values():
-        array.flags.writeable = False
-    return MappingProxyType(arrays)
+    return _grids_of(arrays)

@@ -177,7 +177,9 @@ class KernelTable:
         """
         grid = self.mla_decode.get(kv_dtype) or self.mla_decode["bf16"]
         work = kernel_work.mla_decode_work(batch, context, heads, kv_dtype)
-        return self._time(grid.at(batch, context, heads), work)
+        # Engines multiply in fp8 where cache and device allow it.
+        compute: DType = kv_dtype if kv_dtype in self.peak_flop_per_s else "bf16"
+        return self._time(grid.at(batch, context, heads), work, compute)
 
     def mla_absorb_s(self, tokens: npt.ArrayLike, heads: npt.ArrayLike) -> FloatArray:
         """The two batched products of decode that absorb the KV up-projection (bf16)."""
