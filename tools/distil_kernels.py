@@ -92,18 +92,12 @@ def build_arrays(points: Points, device: DeviceProfile) -> Arrays:
             arrays[f"moe/{rest}/tokens"] = tokens.astype(np.float32)
             arrays[f"moe/{rest}/values"] = _pack(values)
         elif kernel == "prefill":
-            variants = {
-                (int(d), int(w))
-                for d, w in zip(columns["head_dim"], columns["window"], strict=True)
-            }
-            for head_dim, window in sorted(variants):
-                put(
-                    f"prefill/{head_dim}/{window}",
-                    grids.prefill_grid(columns, base, head_dim, window),
-                )
+            for size, window in _variants(columns):
+                put(f"prefill/{size}/{window}", grids.prefill_grid(columns, base, size, window))
         elif kernel == "decode":
-            for head_dim in sorted({int(d) for d in columns["head_dim"]}):
-                put(f"decode/{head_dim}/{rest}", grids.decode_grid(columns, base, head_dim, rest))
+            for size, window in _variants(columns):
+                grid = grids.decode_grid(columns, base, size, window, rest)
+                put(f"decode/{size}/{window}/{rest}", grid)
         elif name.startswith("mla_decode"):
             dtype = name.removeprefix("mla_decode_")
             put(f"mla_decode/{dtype}", grids.mla_decode_grid(columns, base, dtype))
@@ -145,6 +139,12 @@ def distil(device_id: str, root: Path) -> None:
     }
     with (OUT / f"{device_id}.yaml").open("w", encoding="utf-8") as file:
         yaml.safe_dump(about, file, sort_keys=False, width=100)
+
+
+def _variants(columns: read.Columns) -> list[tuple[int, int]]:
+    """The pairs of head size and window that occur."""
+    pairs = zip(columns["head_dim"], columns["window"], strict=True)
+    return sorted({(int(size), int(window)) for size, window in pairs})
 
 
 def _pack(values: Any) -> Any:

@@ -65,9 +65,15 @@ def predict(table: KernelTable, name: str, p: Columns) -> npt.NDArray[np.float64
     if kernel == "decode":
         return _by(
             p,
-            ("head_dim",),
+            ("head_dim", "window"),
             lambda q, key: table.decode_attention_s(
-                q["batch"], q["context"], q["heads"], q["kv_heads"], key[0], dtype
+                q["batch"],
+                q["context"],
+                q["heads"],
+                q["kv_heads"],
+                key[0],
+                dtype,
+                key[1] or None,
             ),
         )
     if name == "mla_prefill":

@@ -65,11 +65,12 @@ def prefill_grid(points: Columns, base: Base, head_dim: int, window: int) -> Raw
     return _attention_grid(s, b * a, a / g, np.log(t / base.seconds(work)))
 
 
-def decode_grid(points: Columns, base: Base, head_dim: int, kv_dtype: str) -> RawGrid:
-    """Grid over context, batch x kv_heads, heads / kv_heads for one head size."""
-    rows = points["head_dim"] == head_dim
+def decode_grid(points: Columns, base: Base, head_dim: int, window: int, kv_dtype: str) -> RawGrid:
+    """Grid over context, batch x kv_heads, heads / kv_heads for one head size and window."""
+    rows = (points["head_dim"] == head_dim) & (points["window"] == window)
     b, c, a, g, t = (points[name][rows] for name in ("batch", "context", "heads", "kv_heads", "t"))
-    work = kernel_work.decode_attention_work(b, c, a, g, head_dim, kv_dtype)  # type: ignore[arg-type]
+    read = np.minimum(c, window) if window else c
+    work = kernel_work.decode_attention_work(b, read, a, g, head_dim, kv_dtype)  # type: ignore[arg-type]
     return _attention_grid(c, b * g, a / g, np.log(t / base.seconds(work)))
 
 

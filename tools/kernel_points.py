@@ -25,6 +25,7 @@ DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4"}
 """Table dtypes and ours; fp8 is the faster of per-tensor and block scaling at each point."""
 _ALIGNED_ROWS = 17  # m up to here is measured densely; above, only multiples of 16 are aligned
 _MIN_BUS_SHARE = 0.2  # a collective below this share of the link at 1 GiB: a faulty server
+_CHUNKED = 8192  # windows of this size are chunked attention in some engines: less work
 _MAX_GROUP = 32  # query heads a KV head
 _HALF_BYTES = 2  # message sizes of the tables are element counts
 _CACHE_BYTES = 256e6  # twice the largest last-level cache among the devices (B200: 126 MB)
@@ -79,8 +80,7 @@ def prefill_attention(root: Path, device: DeviceProfile) -> Columns:
     """Columns batch, tokens, heads, kv_heads, head_dim, window, t; bf16."""
     table = _where(_read(root, PREFILL), attn_dtype="bfloat16", kv_cache_dtype="bfloat16")
     rows = _common_groups(_columns(table, _ATTENTION))
-    # Windows of 8,192 are chunked attention in some engines: less work than a sliding window.
-    rows = _pick(rows, rows["window"] != 8192)
+    rows = _pick(rows, rows["window"] != _CHUNKED)
     b, s, a, g = rows["batch"], rows["tokens"], rows["heads"], rows["kv_heads"]
     work = kernel_work.prefill_attention_work(b, s, a, g, 1)
     only_bytes = Work(np.zeros_like(work.flop), work.nbytes * rows["head_dim"])
@@ -88,13 +88,16 @@ def prefill_attention(root: Path, device: DeviceProfile) -> Columns:
 
 
 def decode_attention(root: Path, device: DeviceProfile, kv_dtype: Any) -> Columns:
-    """Columns batch, context, heads, kv_heads, head_dim, t; full attention."""
+    """Columns context, batch, heads, kv_heads, head_dim, window, t."""
     table = _where(_read(root, DECODE), kv_cache_dtype=_cache_name(kv_dtype))
-    table = table.filter(pc.equal(table["window_size"], 0))
     rows = _common_groups(_with_context(_columns(table, {**_ATTENTION, "step": "step"})))
-    del rows["window"]
-    b, c, a, g = rows["batch"], rows["context"], rows["heads"], rows["kv_heads"]
-    work = kernel_work.decode_attention_work(b, c, a, g, 1, kv_dtype)
+    rows = _pick(rows, rows["window"] != _CHUNKED)
+    read = np.where(
+        rows["window"] > 0, np.minimum(rows["context"], rows["window"]), rows["context"]
+    )
+    work = kernel_work.decode_attention_work(
+        rows["batch"], read, rows["heads"], rows["kv_heads"], 1, kv_dtype
+    )
     only_bytes = Work(np.zeros_like(work.flop), work.nbytes * rows["head_dim"])
     return _fastest(_from_memory(rows, only_bytes, device))
 
@@ -157,15 +160,17 @@ def moe(root: Path, device: DeviceProfile, dtype: Any) -> Columns:
     # A finer split of the experts never costs more: removes benches of one slow engine.
     for finer in ("ep", "tp"):
         points["t"] = _running_minimum(points, finer)
+    # Nor do fewer tokens: removes badly chosen tiles at single sizes.
+    points["t"] = _running_minimum(points, "tokens", falling=True)
     return points
 
 
 def collective(root: Path, device: DeviceProfile, kind: str) -> Columns:
-    """Columns devices, nbytes, t of an NCCL collective; the newest NCCL version."""
-    newest = max(_paths(root, NCCL), key=lambda path: _version(path.parent.name))
+    """Columns devices, nbytes, t of an NCCL collective; the fastest NCCL version."""
     name = "alltoall" if kind == "all_to_all" else kind
-    table = _where(pq.read_table(newest), nccl_dtype="half", op_name=name)
-    points = _messages(table)
+    points = _messages(_where(_read(root, NCCL), nccl_dtype="half", op_name=name))
+    # A smaller message never takes longer: removes single slow measurements.
+    points["t"] = _running_minimum(points, "nbytes", falling=True)
     n = points["devices"]
     bus = points["nbytes"] * kernel_work.collective_factor(kind, n) / points["t"]
     keep = np.ones(len(n), dtype=bool)
@@ -262,10 +267,11 @@ def _fastest(rows: Columns) -> Columns:
     return _pick(ordered, first)
 
 
-def _running_minimum(points: Columns, along: str) -> npt.NDArray[np.float64]:
-    """Times replaced by the least time at the same or a smaller value of `along`."""
+def _running_minimum(points: Columns, along: str, falling: bool = False) -> npt.NDArray[np.float64]:
+    """Times replaced by the least time at the same or a smaller (falling: larger) `along`."""
     others = [name for name in points if name not in (along, "t")]
-    order = np.lexsort([points[along], *(points[name] for name in others)])
+    direction = -1 if falling else 1
+    order = np.lexsort([direction * points[along], *(points[name] for name in others)])
     times = points["t"][order].copy()
     same = np.ones(max(len(order) - 1, 0), dtype=bool)
     for name in others:
@@ -279,7 +285,3 @@ def _running_minimum(points: Columns, along: str) -> npt.NDArray[np.float64]:
 
 def _pick(columns: Columns, rows: npt.NDArray[Any]) -> Columns:
     return {name: column[rows] for name, column in columns.items()}
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))

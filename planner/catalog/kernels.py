@@ -79,7 +79,8 @@ def _grids_of(arrays: Arrays) -> dict[str, Any]:
             (int(key[0]), int(key[1])): grid("prefill", *key) for key in by_kernel["prefill"]
         },
         "decode": {
-            (int(key[0]), cast(DType, key[1])): grid("decode", *key) for key in by_kernel["decode"]
+            (int(key[0]), int(key[1]), cast(DType, key[2])): grid("decode", *key)
+            for key in by_kernel["decode"]
         },
         "mla_prefill": grid("mla_prefill"),
         "mla_decode": by_dtype("mla_decode"),

@@ -9,6 +9,7 @@ No result is below the roofline itself.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,9 +26,9 @@ FloatArray = npt.NDArray[np.float64]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 COLLECTIVES: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
-# A windowed prefill has its own grid if one was measured with a window this close; otherwise the
-# full-attention efficiency at the geometric mean of length and window (checked on windows of
-# 1,024 and 8,192) prices it.
+# Windowed attention has its own grid if one was measured with a window this close. Otherwise the
+# full-attention efficiency prices it: in decode at a context of one window, in prefill at the
+# geometric mean of length and window (checked on windows of 1,024 and 8,192).
 _WINDOW_RATIO = 2.0
 
 
@@ -56,8 +57,9 @@ class KernelTable:
     """Axes m, n, k."""
     prefill: dict[tuple[int, int], Grid]
     """By head_dim and window (0: full); axes tokens, batch x heads, heads / kv_heads."""
-    decode: dict[tuple[int, DType], Grid]
-    """By head_dim and cache dtype; axes context, batch x kv_heads, heads / kv_heads."""
+    decode: dict[tuple[int, int, DType], Grid]
+    """By head_dim, window (0: full) and cache dtype; axes context, batch x kv_heads,
+    heads / kv_heads."""
     mla_prefill: Grid
     """Axes batch, tokens, heads."""
     mla_decode: dict[DType, Grid]
@@ -122,8 +124,12 @@ class KernelTable:
         take the efficiency of the nearest one.
         """
         work = kernel_work.prefill_attention_work(batch, tokens, heads, kv_heads, head_dim, window)
-        grid, length = self._prefill_grid(head_dim, window, tokens)
+        size, near = _variant(list(self.prefill), head_dim, window)
+        length = tokens
+        if window is not None and not near:
+            length = np.sqrt(np.multiply(tokens, np.minimum(tokens, window)))
         rows = np.multiply(batch, heads)
+        grid = self.prefill[(size, near)]
         return self._time(grid.at(length, rows, np.divide(heads, kv_heads)), work)
 
     def decode_attention_s(
@@ -141,15 +147,15 @@ class KernelTable:
         `heads` and `kv_heads` are those of one device. No projections. With a window at most
         `window` tokens of context are read.
         """
-        if window is not None:
-            context = np.minimum(context, window)
-        key = _nearest_head_dim([size for size, dtype in self.decode], head_dim)
-        grid = self.decode.get((key, kv_dtype)) or self.decode[(key, "bf16")]
-        work = kernel_work.decode_attention_work(
-            batch, context, heads, kv_heads, head_dim, kv_dtype
-        )
+        read = context if window is None else np.minimum(context, window)
+        work = kernel_work.decode_attention_work(batch, read, heads, kv_heads, head_dim, kv_dtype)
+        cache: DType = kv_dtype if any(key[2] == kv_dtype for key in self.decode) else "bf16"
+        measured = [(size, near) for size, near, dtype in self.decode if dtype == cache]
+        size, near = _variant(measured, head_dim, window)
+        length = context if near else read
         rows = np.multiply(batch, kv_heads)
-        return self._time(grid.at(context, rows, np.divide(heads, kv_heads)), work)
+        grid = self.decode[(size, near, cache)]
+        return self._time(grid.at(length, rows, np.divide(heads, kv_heads)), work)
 
     def mla_prefill_s(
         self, batch: npt.ArrayLike, tokens: npt.ArrayLike, heads: npt.ArrayLike
@@ -253,22 +259,6 @@ class KernelTable:
         time: FloatArray = np.maximum(np.exp(ratio) * (bound + self.latency_s), bound)
         return time
 
-    def _prefill_grid(
-        self, head_dim: int, window: int | None, tokens: npt.ArrayLike
-    ) -> tuple[Grid, npt.ArrayLike]:
-        """The grid of a head size and window, and the length at which to read it."""
-        size = _nearest_head_dim([size for size, near in self.prefill if near == 0], head_dim)
-        if window is None:
-            return self.prefill[(size, 0)], tokens
-        near = [
-            (abs(np.log(measured / window)), key)
-            for key in self.prefill
-            if (measured := key[1]) and key[0] == size
-        ]
-        if near and min(near)[0] <= np.log(_WINDOW_RATIO):
-            return self.prefill[min(near)[1]], tokens
-        return self.prefill[(size, 0)], np.sqrt(np.multiply(tokens, np.minimum(tokens, window)))
-
     def _peak(self, dtype: DType) -> float:
         try:
             return self.peak_flop_per_s[dtype]
@@ -279,6 +269,19 @@ class KernelTable:
             ) from None
 
 
-def _nearest_head_dim(measured: list[int], head_dim: int) -> int:
-    """The measured head size with the smallest ratio to `head_dim`; the larger of two equals."""
-    return min(measured, key=lambda size: (abs(np.log(size / head_dim)), -size))
+def _variant(measured: list[tuple[int, int]], head_dim: int, window: int | None) -> tuple[int, int]:
+    """The measured (head size, window) that prices a head size and window; window 0: full.
+
+    The head size with the smallest ratio to `head_dim`, the larger of two equals.
+    """
+    sizes = [size for size, near in measured if near == 0]
+    size = min(sizes, key=lambda one: (abs(math.log(one / head_dim)), -one))
+    if window is None:
+        return size, 0
+    near = min(
+        (near for one, near in measured if one == size and near),
+        key=lambda one: abs(math.log(one / window)),
+        default=0,
+    )
+    close = near and abs(math.log(near / window)) <= math.log(_WINDOW_RATIO)
+    return size, near if close else 0
