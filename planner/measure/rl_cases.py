@@ -23,7 +23,9 @@ from planner.schema import (
 _USUAL_PROMPT_TOKENS = 110
 _PLAUSIBLE_PROMPT_TOKENS = (60, 200)
 _DTYPES: dict[str, DType] = {"bf16": "bf16", "fp8": "fp8", "fp8 blockwise": "fp8"}
-_ENGINE_DEFAULT_MEMORY_FRACTION = 0.9  # vLLM's gpu_memory_utilization
+# gpu_memory_utilization where a case does not state it: the launchers' own defaults
+# (NeMo RL examples/configs/grpo_math_1B.yaml; verl rollout.yaml).
+_DEFAULT_MEMORY_FRACTION = {"vllm-nemo-rl": 0.6, "vllm-verl": 0.5}
 _ENGINE_DEFAULT_SEQUENCES = 1024  # vLLM V1's max_num_seqs on these devices
 
 
@@ -63,7 +65,7 @@ def read_rl_case(case: dict[str, Any]) -> RLCase:
         pp=gen.get("pp") or 1,
         ep=gen.get("ep") or 1,
         dp=case["gen_gpus"] // (gen["tp"] * (gen.get("pp") or 1)),
-        memory_fraction=gen.get("gpu_memory_utilization") or _ENGINE_DEFAULT_MEMORY_FRACTION,
+        memory_fraction=gen.get("gpu_memory_utilization") or _DEFAULT_MEMORY_FRACTION[engine],
         max_running_sequences=_ENGINE_DEFAULT_SEQUENCES,
         dtype=workload.generate_dtype,
     )

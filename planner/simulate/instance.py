@@ -11,8 +11,9 @@ from planner.cost.context import CallContext
 from planner.cost.kernels import KernelTable
 from planner.cost.transfer import step_fixed_s, weight_sync_s
 from planner.schema import Call, Cluster, FrameworkProfile, ModelSpec, NodeGroup, Workload
+from planner.workload.algorithms import build_graph
 from planner.workload.environment import environment_s
-from planner.workload.graph import build_graph, calls_in_order
+from planner.workload.graph import calls_in_order
 from planner.workload.units import CallUnit, units_of
 
 if TYPE_CHECKING:
@@ -83,13 +84,11 @@ class Instance:
         )
 
     def sync_s(self, *, shared: bool) -> float:
-        """Seconds of one weight sync from the actor's trainer to the engine."""
-        return weight_sync_s(
-            self.workload.models["actor"],
-            self.framework,
-            self.workload.generate_dtype,
-            shared,
-        )
+        """Seconds of one weight sync from the actor's trainer to the engine.
+
+        The trainer's bf16 weights travel; an engine of lower precision quantises on arrival.
+        """
+        return weight_sync_s(self.workload.models["actor"], self.framework, "bf16", shared)
 
     @property
     def fixed_s(self) -> float:
