@@ -130,7 +130,7 @@ def _length(item: Any, place: str, field: str | None, where: str) -> int:
 
 
 def _condense(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """At most _MAX_POINTS (tokens, count) pairs: equal shares of the samples, each at its mean.
+    """At most _MAX_POINTS (tokens, count) pairs: equal shares of all tokens, each at its mean.
 
     The longest length keeps a point of its own, since a batch waits for it.
     """
@@ -139,12 +139,13 @@ def _condense(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     body, longest = pairs[:-1], pairs[-1]
     tokens = np.array([pair[0] for pair in body], dtype=np.float64)
     counts = np.array([pair[1] for pair in body], dtype=np.float64)
-    upto = np.cumsum(counts) - counts / 2.0
-    bins = np.minimum((upto / counts.sum() * (_MAX_POINTS - 1)).astype(int), _MAX_POINTS - 2)
+    mass = counts * tokens
+    share = (np.cumsum(mass) - mass / 2.0) / mass.sum()
+    bins = np.minimum((share * (_MAX_POINTS - 1)).astype(int), _MAX_POINTS - 2)
     merged: Counter[int] = Counter()
     for index in np.unique(bins):
         inside = bins == index
         weight = counts[inside].sum()
-        merged[round(float((tokens[inside] * counts[inside]).sum() / weight))] += int(weight)
+        merged[round(float(mass[inside].sum() / weight))] += int(weight)
     merged[longest[0]] += longest[1]
     return sorted(merged.items())

@@ -2,10 +2,9 @@
 
 With every sample drawn from one policy version (staleness 0) a batch must drain to its longest
 response: the time is the sum over moments of steps x step time (`occupancy`). With staleness k the
-engine is a flow: it holds up to k batches in flight at a constant batch size, so the time of a step
-is work over throughput; and no response may span more than 1 + k steps, which bounds the period by
-the longest response. An engine that may flow can also drain, so the faster of both counts, and the
-transition between the regimes comes out of one formula.
+engine is a flow at a constant batch size, so the time of a step is work over throughput; as many
+responses run as slots allow and as can end within 1 + k steps. An engine that may flow can also
+drain, so the faster of both counts.
 """
 
 from __future__ import annotations
@@ -145,23 +144,19 @@ def _times(
     prompt = length_moments(context.workload.prompt_length)
     prefill = _prefill_s(context, table, engines, prompt, chunk)
 
-    replicas = engines.strategies.dp.astype(np.float64)
-    draining = drain_batch(cells, engines.sequences, engines.slots, replicas)
+    full_replicas = context.call.sequences / engines.sequences
+    draining = drain_batch(cells, engines.sequences, engines.slots, full_replicas)
     parts = _decode_parts(table, engines, draining, prompt.mean)
     traffic = _traffic_bytes(context, engines, draining, prompt.mean)
     if context.staleness > 0:
         flowing = _flow(context, cells, engines)
         flow_parts = _decode_parts(table, engines, flowing, prompt.mean)
-        period = np.sum(list(flow_parts.values()), axis=0)
-        step_s = period / flowing.steps[:, 0]
-        oldest = cells.longest * step_s / (1.0 + context.staleness)
-        flow_parts["tail"] = np.maximum(oldest - period, 0.0)
-        better = np.maximum(period, oldest) < np.sum(list(parts.values()), axis=0)
+        better = np.sum(list(flow_parts.values()), axis=0) < np.sum(list(parts.values()), axis=0)
         parts = {name: np.where(better, flow_parts[name], parts[name]) for name in parts}
         flow_traffic = _traffic_bytes(context, engines, flowing, prompt.mean)
         traffic = np.where(better, flow_traffic, traffic)
 
-    requests = context.engine.value("request_s") * context.call.sequences / replicas
+    requests = context.engine.value("request_s") * context.call.sequences / engines.strategies.dp
     if context.group.device.host == "grace":
         requests = requests * context.engine.value("grace_factor")
     parts["engine_overhead"] = parts["engine_overhead"] + requests
@@ -169,12 +164,18 @@ def _times(
 
 
 def _flow(context: CallContext, cells: LengthCells, engines: _Engines) -> Occupancy:
-    """A steady flow: one moment with `staleness` batches in flight, as far as there are slots."""
-    per_replica = context.call.sequences / engines.strategies.dp
-    in_flight = np.minimum(context.staleness * per_replica, engines.slots)
-    steps = per_replica * cells.mean / in_flight
+    """A steady flow: one moment, with as many responses running as slots and staleness allow.
+
+    At most `staleness` batches are in flight. A response is trained on at most `staleness` steps
+    late, so the longest must not take more than 1 + staleness periods; by Little's law that holds
+    the running responses below (1 + staleness) x batch x mean / longest.
+    """
+    batch = context.call.sequences / engines.strategies.dp
+    oldest = (1.0 + context.staleness) * cells.mean / cells.longest
+    running = np.minimum(min(float(context.staleness), oldest) * batch, engines.slots)
+    steps = batch * cells.mean / running
     age = np.full_like(steps, cells.stationary_age)
-    return Occupancy(steps[:, None], np.maximum(in_flight, 1.0)[:, None], age[:, None])
+    return Occupancy(steps[:, None], np.maximum(running, 1.0)[:, None], age[:, None])
 
 
 def _decode_parts(

@@ -25,10 +25,12 @@ import numpy as np
 
 from planner.cost.arrays import FloatArray
 from planner.schema import LengthDistribution
-from planner.workload.lengths import expected_maximum, limited_moment
+from planner.workload.lengths import expected_maximum, limited_moment, quantile
 
 CELLS = 64
-"""Cells that the longest response is cut into; twice as many change times by less than 0.5 %."""
+"""Cells that the range of lengths is cut into; twice as many change times by less than 0.5 %."""
+_BEYOND = 0.05
+"""Expected responses of the batch that are longer than the last cell."""
 _RENEWAL_CELLS = 3 * CELLS
 """Cells of the renewal function; beyond three longest responses it repeats itself every mean
 length, up to an error below one in a thousand for sigma >= 0.3."""
@@ -75,8 +77,9 @@ class Occupancy:
 def length_cells(distribution: LengthDistribution, samples: int) -> LengthCells:
     """Cells of a batch of `samples` responses, with the renewal function of one place."""
     longest = float(expected_maximum(distribution, samples))
-    edge = longest * np.arange(CELLS + 1) / CELLS
-    width = longest / CELLS
+    top = max(longest, float(quantile(distribution, 1.0 - _BEYOND / samples)))
+    edge = top * np.arange(CELLS + 1) / CELLS
+    width = top / CELLS
     # E[min(L, x)] is the integral of the survival function, so its differences are exact means.
     survival = np.diff(limited_moment(distribution, edge, 1)) / width
     mean = float(limited_moment(distribution, distribution.max_tokens, 1))
@@ -106,7 +109,7 @@ def drain_batch(
     """Occupancy of the replica with the most work; arguments of shape [u].
 
     `sequences` are those of one replica, `slots` how many it decodes at the same time,
-    `replicas` how many replicas share the batch. Lengths are dealt at random, so the fullest
+    `replicas` how many replicas have as many. Lengths are dealt at random, so the fullest
     replica has more tokens than the average by the largest of so many normal deviations.
     """
     slots = np.minimum(sequences, slots)
@@ -123,10 +126,13 @@ def drain_batch(
     age = _between(cells.age_mass, moment, cell, part) / np.maximum(busy, np.finfo(float).tiny)
     excess = 1.0 + _largest_deviation(replicas) * cells.variation / np.sqrt(sequences)
 
-    left = 1.0 - (1.0 - np.clip(busy, 0.0, 1.0)) ** (slots * replicas)[:, None]
-    last = np.where(waves > 1.0, left.sum(axis=1) * cells.width, cells.longest)
     start = np.arange(CELLS) * cells.width
     full_steps = (cell * cells.width + repeats * cells.mean) * excess
+    # The last response starts after at most this many others in its place.
+    full_steps = np.minimum(full_steps, np.ceil(waves - 1.0) * cells.longest)
+    left = 1.0 - (1.0 - np.clip(busy, 0.0, 1.0)) ** (slots * replicas)[:, None]
+    last = np.maximum(left.sum(axis=1) * cells.width, cells.longest - full_steps)
+    last = np.where(waves > 1.0, last, cells.longest)
     full_age = np.where(repeats > 0, cells.stationary_age, _mean_age(cells)[cell])
     running = np.clip(slots[:, None] * busy * excess[:, None], 1.0, slots[:, None])
     return Occupancy(

@@ -17,7 +17,7 @@ def check_roles(workload: Workload, *, needs: Sequence[str], may_have: Sequence[
     for role in needs:
         if role not in workload.models:
             raise InputError(
-                f"{name} needs a {role} model",
+                f"{name} needs a model in the role {role!r}",
                 where="models",
                 remedy=f"Add `{role}` (on the command line --{role}).",
             )

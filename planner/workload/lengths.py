@@ -22,8 +22,10 @@ FloatArray = npt.NDArray[np.float64]
 _NORMAL = NormalDist()
 _BISECTIONS = 200
 """Halvings of the interval of mu: enough for full double precision from any start."""
-_MAXIMUM_GRID = 512
-"""Midpoints of the integral for the expected maximum (error below 0.2 % for sigma <= 2)."""
+_MAXIMUM_GRID = 1024
+_GRID_SIGMAS = 9.0
+"""Points of the integral for the expected maximum, from so many sigmas below the median; errors
+stay below 0.1 % for sigma <= 2."""
 
 
 @lru_cache(maxsize=1024)
@@ -79,13 +81,12 @@ def survival(distribution: LengthDistribution, tokens: npt.ArrayLike) -> FloatAr
         inside = x < distribution.max_tokens
         if math.isinf(mu):
             return inside.astype(np.float64)
-        flat = [
-            1.0 - _NORMAL.cdf((math.log(v) - mu) / distribution.sigma) if v > 0 else 1.0
-            for v in x.ravel()
-        ]
+        sigma = distribution.sigma
+        flat = [_normal_cdf((mu - math.log(v)) / sigma) if v > 0 else 1.0 for v in x.ravel()]
         return np.asarray(np.where(inside, np.asarray(flat).reshape(x.shape), 0.0))
     points, probability = support(distribution)
-    return np.asarray(((points > x[..., None]) * probability).sum(axis=-1))
+    above = ((points > x[..., None]) * probability).sum(axis=-1)
+    return np.asarray(np.minimum(above, 1.0))
 
 
 def quantile(distribution: LengthDistribution, probability: npt.ArrayLike) -> FloatArray:
@@ -109,18 +110,32 @@ def quantile(distribution: LengthDistribution, probability: npt.ArrayLike) -> Fl
 def expected_maximum(distribution: LengthDistribution, samples: npt.ArrayLike) -> FloatArray:
     """E[longest of `samples` independent lengths], tokens; the shape of `samples` (each >= 1).
 
-    E[max] = integral over v in (0, 1) of Q(v^(1/n)); exact for fixed lengths and histograms.
+    The integral over x of 1 - (1 - P(L > x))^samples; exact for fixed lengths and histograms.
     """
-    n = np.maximum(np.asarray(samples, dtype=np.float64), 1.0)
+    n = np.maximum(np.asarray(samples, dtype=np.float64), 1.0)[..., None]
     if distribution.kind == "lognormal":
-        v = (np.arange(_MAXIMUM_GRID) + 0.5) / _MAXIMUM_GRID
-        return np.asarray(quantile(distribution, v ** (1.0 / n[..., None])).mean(axis=-1))
+        x = _logarithmic_grid(distribution)
+        below = np.minimum(survival(distribution, x), 1.0 - np.finfo(float).eps)
+        # The last point is the cap, which is reached with the probability just below it.
+        below[-1] = below[-2]
+        left = -np.expm1(n * np.log1p(-below))
+        middle = (left[..., 1:] + left[..., :-1]) / 2.0
+        return np.asarray(x[0] + (middle * np.diff(x)).sum(axis=-1))
     points, weights = support(distribution)
     cumulative = np.minimum(np.cumsum(weights), 1.0)
     cumulative[-1] = 1.0
-    reached = cumulative ** n[..., None]
+    reached = cumulative**n
     mass = np.diff(reached, axis=-1, prepend=0.0)
     return np.asarray((mass * points).sum(axis=-1))
+
+
+def _logarithmic_grid(distribution: LengthDistribution) -> FloatArray:
+    """Lengths from one that practically every sample exceeds up to the cap."""
+    mu, log_cap = _mu(distribution), math.log(distribution.max_tokens)
+    low = min(mu - _GRID_SIGMAS * distribution.sigma, log_cap - 1e-9)
+    grid = np.exp(np.linspace(low, log_cap, _MAXIMUM_GRID))
+    grid[-1] = distribution.max_tokens
+    return np.asarray(grid)
 
 
 def top_length(distribution: LengthDistribution) -> float:
@@ -149,11 +164,16 @@ def _clipped_moment(order: int, mu: float, sigma: float, limit: float) -> float:
     if limit <= 0.0:
         return 0.0
     z = (math.log(limit) - mu) / sigma
-    body = _NORMAL.cdf(z - order * sigma)
+    body = _normal_cdf(z - order * sigma)
     # In logarithms, because the factor overflows where `body` is tiny.
     exponent = order * mu + (order * sigma) ** 2 / 2.0
     partial = math.exp(exponent + math.log(body)) if body > 0.0 else 0.0
-    return float(partial + limit**order * _NORMAL.cdf(-z))
+    return float(partial + limit**order * _normal_cdf(-z))
+
+
+def _normal_cdf(z: float) -> float:
+    """P(standard normal <= z), accurate in both tails."""
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
 
 
 def _lognormal_quantile(p: float, mu: float, sigma: float, log_cap: float) -> float:
