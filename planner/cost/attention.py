@@ -34,7 +34,7 @@ _UNFUSED_SCORE_BYTES_FORWARD = 11.0
 _UNFUSED_SCORE_BYTES_BACKWARD = 15.0
 
 
-def attention_forward_s(
+def attention_core_s(
     context: CallContext, s: StrategyArrays, batch: Batch
 ) -> tuple[FloatArray, FloatArray]:
     """(forward, backward) seconds of one layer's core for one microbatch, each of shape [u].

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.cost.arrays import DTYPES, FloatArray, StrategyArrays
+from planner.cost.arrays import DTYPES, BoolArray, FloatArray, StrategyArrays
 from planner.cost.context import CallContext
 
 # Dependent kernels of one layer's forward pass: norm, query-key-value product, rotary embedding
@@ -39,6 +39,12 @@ def peak_flop_per_s(context: CallContext, s: StrategyArrays) -> FloatArray:
     """Peak of one device at the strategy's dtype, shape [n]; bf16's if it lacks the dtype."""
     peaks = context.group.device.peak_flop_per_s
     return np.array([peaks.get(name, peaks["bf16"]) for name in DTYPES])[s.dtype]
+
+
+def can_run(context: CallContext, s: StrategyArrays) -> BoolArray:
+    """True where the device computes in the strategy's dtype, shape [n]."""
+    peaks = context.group.device.peak_flop_per_s
+    return np.array([name in peaks for name in DTYPES])[s.dtype]
 
 
 def bound_s(

@@ -2,25 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
 from planner.cost.arrays import CallCosts, StrategyArrays
 from planner.cost.context import CallContext
 from planner.cost.forward import forward_cost
 from planner.cost.generate import generate_cost
 from planner.cost.train import train_cost
 
+_BLOCK_STRATEGIES = 65_536
+"""Strategies costed at once: larger temporaries leave the cache and halve the speed (measured),
+smaller blocks repeat the sub-problems that strategies share."""
+
+_COSTS: dict[str, Callable[[CallContext, StrategyArrays], CallCosts]] = {
+    "generate": generate_cost,
+    "forward": forward_cost,
+    "train": train_cost,
+}
+
 
 def call_costs(context: CallContext, strategies: StrategyArrays) -> CallCosts:
     """Time, work, depth, bounds and memory of the context's call under each of n strategies.
 
-    Pure and vectorised: no loop over strategies. Raises ValueError for environment calls, which
-    use no device.
+    Pure and vectorised: no loop over strategies, and no strategy's costs depend on another's.
+    Raises ValueError for environment calls, which use no device.
     """
-    match context.call.kind:
-        case "generate":
-            return generate_cost(context, strategies)
-        case "forward":
-            return forward_cost(context, strategies)
-        case "train":
-            return train_cost(context, strategies)
-        case kind:
-            raise ValueError(f"a call of kind {kind} has no strategies to cost")
+    cost = _COSTS.get(context.call.kind)
+    if cost is None:
+        raise ValueError(f"a call of kind {context.call.kind} has no strategies to cost")
+    n = len(strategies)
+    if n <= _BLOCK_STRATEGIES:
+        return cost(context, strategies)
+    starts = range(0, n, _BLOCK_STRATEGIES)
+    blocks = [
+        cost(context, strategies.take(np.arange(i, min(i + _BLOCK_STRATEGIES, n)))) for i in starts
+    ]
+    return _joined(blocks)
+
+
+def _joined(blocks: list[CallCosts]) -> CallCosts:
+    """The blocks' rows one after another; a part that a block lacks is zero there."""
+
+    def join(name: str) -> Any:
+        values = [getattr(block, name) for block in blocks]
+        if not isinstance(values[0], dict):
+            return np.concatenate(values)
+        keys = list(dict.fromkeys(key for value in values for key in value))
+        return {
+            key: np.concatenate(
+                [
+                    value.get(key, np.zeros(len(block.time_s)))
+                    for value, block in zip(values, blocks, strict=True)
+                ]
+            )
+            for key in keys
+        }
+
+    return CallCosts(**{item.name: join(item.name) for item in fields(CallCosts)})

@@ -10,7 +10,7 @@ from planner.cost.arrays import OFFLOAD, FloatArray, StrategyArrays
 from planner.cost.collectives import RankGroup, rank_group, ring_s
 from planner.cost.context import CallContext
 from planner.cost.pipeline import STAGES
-from planner.cost.state import StageParameters, dense_shards, expert_shards, training_state
+from planner.cost.state import StageParameters, training_state
 
 _WEIGHT_BYTES = 2.0  # gathered parameters travel in bf16
 # Bytes per parameter that one Adam update moves: gradient 4, master 4 + 4, moments 8 + 8, and the
@@ -32,12 +32,12 @@ class Groups:
     expert: RankGroup
 
 
-def replica_groups(context: CallContext, s: StrategyArrays) -> Groups:
+def replica_groups(context: CallContext, s: StrategyArrays, parameters: StageParameters) -> Groups:
     """Data x context ranks at a stride of tp; expert replicas at a stride of etp x ep."""
     device = context.group.device
     return Groups(
-        dense=rank_group(device, dense_shards(s), s.tp),
-        expert=rank_group(device, expert_shards(s), s.etp * s.ep),
+        dense=rank_group(device, parameters.dense_shards, s.tp),
+        expert=rank_group(device, parameters.expert_shards, s.etp * s.ep),
     )
 
 
@@ -83,7 +83,7 @@ def gradient_sync_s(
         total = np.where(sharded, 2.0 * gather + reduce, reduce + back)
         exposed = _exposed(context, total, window_s[stage], depth)
         worst = np.maximum(worst, exposed * np.where(sharded, microbatches, 1.0))
-    ranks = np.where(s.zero_stage >= 1, dense_shards(s) - 1.0, 0.0)
+    ranks = np.where(s.zero_stage >= 1, parameters.dense_shards - 1.0, 0.0)
     return worst + framework.value("dp_latency_per_rank_s") * ranks
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.cost.arrays import OFFLOAD, CallCosts, FloatArray, StrategyArrays
 from planner.cost.batching import is_scalar_head, response_share
-from planner.cost.bounds import bound_s
+from planner.cost.bounds import bound_s, can_run
 from planner.cost.context import CallContext
 from planner.cost.data_parallel import gather_exposed_s, replica_groups
 from planner.cost.flops import forward_flop
@@ -42,7 +42,7 @@ def forward_cost(context: CallContext, s: StrategyArrays) -> CallCosts:
     parts["dp_comm"] = gather_exposed_s(
         context,
         s,
-        replica_groups(context, s),
+        replica_groups(context, s, parameters),
         parameters,
         schedule.stage_s,
         layers,
@@ -51,6 +51,7 @@ def forward_cost(context: CallContext, s: StrategyArrays) -> CallCosts:
     add_stragglers(context, s, parts)
     memory = call_memory(context, s, batch, stages, parameters)
     parts["offload"] = _load_s(context, s, memory)
+    parts["compute"] = np.where(can_run(context, s), parts["compute"], np.inf)
     time_s = np.asarray(sum(parts.values()))
 
     moments = sequence_moments(context.workload)

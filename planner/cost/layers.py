@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.cost.arrays import FloatArray, StrategyArrays
-from planner.cost.attention import attention_forward_s
+from planner.cost.attention import attention_core_s
 from planner.cost.batching import Batch
 from planner.cost.collectives import (
     expert_exchange_s,
@@ -80,7 +80,7 @@ def attention_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Bl
     # Latent down-projections are whole on each rank; sequence parallelism splits their tokens.
     split = np.where(s.sequence_parallel, s.tp, 1)
     linear = linear_time(context, attention_gemms(model, s.tp), tokens, s.dtype, split)
-    core, core_backward = attention_forward_s(context, s, batch)
+    core, core_backward = attention_core_s(context, s, batch)
     heads = heads_per_rank(model, s.tp)
     kv_heads = kv_heads_per_rank(model, s.tp)
     # Split, rotary embedding and transposes touch queries, keys and values twice.
@@ -88,9 +88,8 @@ def attention_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Bl
         qk_head_dim(model) + v_head_dim(model)
     )
     words = _norm_words(context, s) + rotary_words
-    cast = model.hidden_size + heads * v_head_dim(model)
-    moved = _elementwise_bytes(s, tokens, words, cast)
-    elementwise = elementwise_s(context, moved)
+    cast_words = model.hidden_size / split + heads * v_head_dim(model)
+    elementwise, moved = _elementwise(context, s, tokens, words, cast_words)
     tp_comm = _tensor_parallel_s(context, s, tokens)
     forward = {
         "compute": linear.forward,
@@ -138,10 +137,10 @@ def moe_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Block:
     routing = linear_time(context, [router], own, np.zeros_like(s.dtype))
     inner = (up_matrices(model) + 1) * moe.expert_ffn_size / s.etp
     copy_words = _PERMUTE_FACTOR * (_PERMUTE_WORDS * model.hidden_size + inner)
-    cast = model.hidden_size + moe.expert_ffn_size / s.etp
-    moved = _elementwise_bytes(s, tokens, _norm_words(context, s), 0.0)
-    moved = moved + _elementwise_bytes(s, copies, copy_words, cast)
-    elementwise = elementwise_s(context, moved)
+    cast_words = model.hidden_size + moe.expert_ffn_size / s.etp
+    norm, norm_moved = _elementwise(context, s, tokens, _norm_words(context, s), 0.0)
+    routed, routed_moved = _elementwise(context, s, copies, copy_words, cast_words)
+    elementwise, moved = norm + routed, norm_moved + routed_moved
     forward = {
         "compute": routing.forward,
         "experts": experts.forward,
@@ -201,8 +200,8 @@ def _ffn_block(
     words = (up_matrices(model) + 1) * width / s.tp
     if norm:
         words = words + _norm_words(context, s)
-    moved = _elementwise_bytes(s, tokens, words, model.hidden_size + width / s.tp)
-    elementwise = elementwise_s(context, moved)
+    cast_words = model.hidden_size / np.where(s.sequence_parallel, s.tp, 1) + width / s.tp
+    elementwise, moved = _elementwise(context, s, tokens, words, cast_words)
     tp_comm = _tensor_parallel_s(context, s, tokens)
     return Block(
         {"compute": linear.forward, "elementwise": elementwise, "tp_comm": tp_comm},
@@ -222,11 +221,19 @@ def _norm_words(context: CallContext, s: StrategyArrays) -> FloatArray:
     return _NORM_RESIDUAL_WORDS * context.model.hidden_size / split
 
 
-def _elementwise_bytes(
-    s: StrategyArrays, tokens: FloatArray, words: FloatArray | float, cast: FloatArray | float
-) -> FloatArray:
-    low_precision = np.where(s.dtype > 0, _CAST_BYTES, 0.0)
-    return np.asarray(tokens * (words * WORD_BYTES + cast * low_precision))
+def _elementwise(
+    context: CallContext,
+    s: StrategyArrays,
+    tokens: FloatArray,
+    words: FloatArray,
+    cast_words: FloatArray | float,
+) -> tuple[FloatArray, FloatArray]:
+    """(seconds, bytes) of a block's elementwise kernels; quantisation is one fused kernel."""
+    device = context.group.device
+    moved = tokens * words * WORD_BYTES
+    cast = tokens * cast_words * np.where(s.dtype > 0, _CAST_BYTES, 0.0)
+    rate = device.memory_bandwidth_bytes_per_s * device.memory_efficiency
+    return elementwise_s(context, moved) + cast / rate, np.asarray(moved + cast)
 
 
 def _tensor_parallel_s(context: CallContext, s: StrategyArrays, tokens: FloatArray) -> FloatArray:

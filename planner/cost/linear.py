@@ -57,17 +57,19 @@ def gemm_s(
 ) -> FloatArray:
     """One product [m, k] x [k, n], shape [u]: table / `gemm_efficiency`, at least the roofline.
 
-    inf where the device cannot run the dtype.
+    A dtype that the device lacks is priced as bf16 (`can_run` says so; callers refuse it).
     """
+    device = context.group.device
     efficiency = context.framework.value("gemm_efficiency")
-    seconds = np.full(m.shape, np.inf)
+    seconds = np.empty(m.shape)
     for code, name in enumerate(DTYPES):
         rows = dtype == code
-        if not rows.any() or name not in context.group.device.peak_flop_per_s:
+        if not rows.any():
             continue
+        runs: DType = name if name in device.peak_flop_per_s else "bf16"
         sizes = m[rows], n[rows], k[rows]
-        table = context.kernels.gemm_s(*sizes, dtype=name) / efficiency
-        seconds[rows] = np.maximum(table, gemm_bound_s(context.group.device, *sizes, name))
+        table = context.kernels.gemm_s(*sizes, dtype=runs) / efficiency
+        seconds[rows] = np.maximum(table, gemm_bound_s(device, *sizes, runs))
     return seconds
 
 

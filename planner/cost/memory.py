@@ -25,8 +25,6 @@ from planner.cost.shapes import vocabulary_per_rank
 from planner.cost.state import (
     StageParameters,
     StateBytes,
-    dense_shards,
-    expert_shards,
     frozen_weights,
     training_state,
 )
@@ -221,8 +219,8 @@ def _gathered(
     ends = parameters.ends[stage]
     copies = np.minimum(context.framework.value("gathered_layers"), count)
     # Ranks that already hold a share keep it among the weights.
-    dense_missing = 1.0 - 1.0 / dense_shards(s)
-    expert_missing = 1.0 - 1.0 / expert_shards(s)
+    dense_missing = 1.0 - 1.0 / parameters.dense_shards
+    expert_missing = 1.0 - 1.0 / parameters.expert_shards
     layers = (parameters.dense[stage] - ends) * dense_missing
     layers = (layers + parameters.expert[stage] * expert_missing) / count * copies
     gradients = _WHOLE_END_GRADIENTS if context.call.kind == "train" else 0.0

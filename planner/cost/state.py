@@ -26,6 +26,10 @@ class StageParameters:
     """Routed experts: replicated over the ranks that hold the same experts."""
     ends: dict[str, FloatArray]
     """Embedding and head, a part of `dense`."""
+    dense_shards: FloatArray
+    """Ranks that hold the same dense weights: data x context parallel."""
+    expert_shards: FloatArray
+    """Ranks that hold the same experts: devices of a stage / (etp x ep), at least 1."""
 
 
 def stage_parameters(context: CallContext, s: StrategyArrays, stages: Stages) -> StageParameters:
@@ -63,17 +67,13 @@ def stage_parameters(context: CallContext, s: StrategyArrays, stages: Stages) ->
         layers = np.asarray(sum(held[kind] * (layer[kind] + repeated) for kind in KINDS))
         dense[stage] = layers + ends[stage] + head * counts.final_norm
         expert[stage] = held["moe"] * experts
-    return StageParameters(dense, expert, ends)
-
-
-def dense_shards(s: StrategyArrays) -> FloatArray:
-    """Ranks that hold the same dense weights: data x context parallel, shape [n]."""
-    return np.asarray(s.dp * s.cp, dtype=np.float64)
-
-
-def expert_shards(s: StrategyArrays) -> FloatArray:
-    """Ranks that hold the same experts: devices of a stage / (etp x ep), at least 1, shape [n]."""
-    return np.maximum(s.dp * s.cp * s.tp / (s.ep * s.etp), 1.0)
+    return StageParameters(
+        dense=dense,
+        expert=expert,
+        ends=ends,
+        dense_shards=(s.dp * s.cp).astype(np.float64),
+        expert_shards=np.maximum(s.dp * s.cp * s.tp / (s.ep * s.etp), 1.0),
+    )
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,10 @@ def training_state(
     Megatron distributed optimizer this is 6 + 12 / d.
     """
     framework = context.framework
-    updated = _held(s, parameters, stage, s.zero_stage >= 1)
+    updated = _held(parameters, stage, s.zero_stage >= 1)
     optimizer = updated * framework.value("optimizer_bytes_per_parameter")
-    weights = _held(s, parameters, stage, s.zero_stage >= 3)
-    gradients = _held(s, parameters, stage, s.zero_stage >= 2)
+    weights = _held(parameters, stage, s.zero_stage >= 3)
+    gradients = _held(parameters, stage, s.zero_stage >= 2)
     return StateBytes(
         weights=weights * framework.value("weight_bytes_per_parameter"),
         gradients=gradients * framework.value("gradient_bytes_per_parameter"),
@@ -116,14 +116,14 @@ def training_state(
 def frozen_weights(s: StrategyArrays, parameters: StageParameters, stage: str) -> StateBytes:
     """A model that is not trained: bf16 weights, sharded only by ZeRO-3."""
     none = np.zeros(len(s))
-    weights = _held(s, parameters, stage, s.zero_stage >= 3) * _FROZEN_WEIGHT_BYTES
+    weights = _held(parameters, stage, s.zero_stage >= 3) * _FROZEN_WEIGHT_BYTES
     return StateBytes(weights, none, none, none, none)
 
 
-def _held(
-    s: StrategyArrays, parameters: StageParameters, stage: str, sharded: BoolArray
-) -> FloatArray:
+def _held(parameters: StageParameters, stage: str, sharded: BoolArray) -> FloatArray:
     """Elements on one device when dense weights and experts are sharded over their replicas."""
-    dense = parameters.dense[stage] / np.where(sharded, dense_shards(s), 1.0)
-    expert = parameters.expert[stage] / np.where(sharded, expert_shards(s), 1.0)
+    dense = parameters.dense[stage] / np.where(sharded, parameters.dense_shards, 1.0)
+    if not parameters.expert[stage].any():
+        return np.asarray(dense)
+    expert = parameters.expert[stage] / np.where(sharded, parameters.expert_shards, 1.0)
     return np.asarray(dense + expert)

@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.cost.arrays import CallCosts, StrategyArrays
 from planner.cost.batching import is_scalar_head, response_share
-from planner.cost.bounds import bound_s
+from planner.cost.bounds import bound_s, can_run
 from planner.cost.context import CallContext
 from planner.cost.data_parallel import (
     gradient_sync_s,
@@ -42,7 +42,7 @@ def train_cost(context: CallContext, s: StrategyArrays) -> CallCosts:
     stages = form_stages(context, s)
     schedule = pipeline_schedule(context, s, passes, stages, both_ways=True)
     parameters = stage_parameters(context, s, stages)
-    groups = replica_groups(context, s)
+    groups = replica_groups(context, s, parameters)
     layers = {stage: np.asarray(sum(stages.layers[stage].values())) for stage in STAGES}
 
     parts: Parts = dict(schedule.parts)
@@ -57,6 +57,7 @@ def train_cost(context: CallContext, s: StrategyArrays) -> CallCosts:
     memory = call_memory(context, s, batch, stages, parameters)
     add_stragglers(context, s, parts)
     parts["offload"] = offload_s(context, s, memory.state, memory.optimizer)
+    parts["compute"] = np.where(can_run(context, s), parts["compute"], np.inf)
     time_s = np.asarray(sum(parts.values()))
 
     useful = context.call.sequences * context.call.epochs * useful_train_flop(context)
