@@ -176,7 +176,8 @@ def collectives_s(context: CallContext, shapes: EngineShapes, batch: FloatArray)
     pool = shapes.pooled[:, None]
     exchange = _all_reduce_s(context, shapes.expert_ranks[:, None], pool * batch * row_bytes)
     after = np.where(pool > 1.0, exchange, reduce)
-    return model.num_layers * reduce + (model.num_layers - experts) * reduce + experts * after
+    dense = (2 * model.num_layers - experts) * reduce
+    return np.asarray(dense + experts * after)
 
 
 def _all_reduce_s(

@@ -42,6 +42,8 @@ PARTS = (
 )
 _TAIL_SHARE = 0.5
 """Below this share of the full batch a decode step counts as tail."""
+_BLOCK = 4096
+"""Engines whose moments are held in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,14 @@ def _distinct_costs(context: CallContext, u: StrategyArrays) -> CallCosts:
     traffic = np.zeros(len(u))
     for code in np.unique(u.dtype[runs]):
         chosen = np.flatnonzero(runs & (u.dtype == code))
-        some, moved = _times(context, cells, engines.take(chosen), int(code))
-        for name in PARTS:
-            parts[name][chosen] = some[name]
-        traffic[chosen] = moved
+        most = np.minimum(engines.sequences, engines.slots)[chosen].max()
+        chunk = context.engine.value("max_batched_tokens")
+        table = step_table(context, shapes, DTYPES[code], max(chunk, float(most)))
+        for start in range(0, len(chosen), _BLOCK):
+            block = chosen[start : start + _BLOCK]
+            some, traffic[block] = _times(context, cells, table, engines.take(block))
+            for name in PARTS:
+                parts[name][block] = some[name]
     parts["decode_weights"][~runs] = np.inf
 
     work = np.full(len(u), useful_flop(context))
@@ -135,14 +141,11 @@ def useful_flop(context: CallContext) -> float:
 
 
 def _times(
-    context: CallContext, cells: LengthCells, engines: _Engines, code: int
+    context: CallContext, cells: LengthCells, table: StepTable, engines: _Engines
 ) -> tuple[dict[str, FloatArray], FloatArray]:
-    """(seconds by part, bytes moved) of engines that run one dtype, arrays [u]."""
-    chunk = context.engine.value("max_batched_tokens")
-    most = max(chunk, float(engines.sequences.max()))
-    table = step_table(context, engines.shapes, DTYPES[code], most)
+    """(seconds by part, bytes moved) of engines that run the table's dtype, arrays [u]."""
     prompt = length_moments(context.workload.prompt_length)
-    prefill = _prefill_s(context, table, engines, prompt, chunk)
+    prefill = _prefill_s(context, table, engines, prompt)
 
     full_replicas = context.call.sequences / engines.sequences
     draining = drain_batch(cells, engines.sequences, engines.slots, full_replicas)
@@ -200,10 +203,10 @@ def _prefill_s(
     table: StepTable,
     engines: _Engines,
     prompt: LengthMoments,
-    chunk: float,
 ) -> FloatArray:
-    """Seconds to fill the cache with all prompts of one replica, in chunks of `chunk` tokens."""
+    """Seconds to fill the cache with all prompts of one replica, chunk by chunk, shape [u]."""
     s = engines.strategies
+    chunk = context.engine.value("max_batched_tokens")
     prompts = np.ceil(engines.sequences / shared_by(context, engines.sequences))
     tokens = prompts * prompt.mean
     size = np.minimum(tokens, chunk)
