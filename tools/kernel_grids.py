@@ -62,7 +62,7 @@ def prefill_grid(points: Columns, base: Base, head_dim: int, window: int) -> Raw
     rows = (points["head_dim"] == head_dim) & (points["window"] == window)
     b, s, a, g, t = (points[name][rows] for name in ("batch", "tokens", "heads", "kv_heads", "t"))
     work = kernel_work.prefill_attention_work(b, s, a, g, head_dim, window or None)
-    return _attention_grid(s, b * a, a / g, np.log(t / base.seconds(work)))
+    return _attention_grid(s, b * a, a / g, np.log(t / base.seconds(work)), window)
 
 
 def decode_grid(points: Columns, base: Base, head_dim: int, window: int, kv_dtype: str) -> RawGrid:
@@ -71,7 +71,7 @@ def decode_grid(points: Columns, base: Base, head_dim: int, window: int, kv_dtyp
     b, c, a, g, t = (points[name][rows] for name in ("batch", "context", "heads", "kv_heads", "t"))
     read = np.minimum(c, window) if window else c
     work = kernel_work.decode_attention_work(b, read, a, g, head_dim, kv_dtype)  # type: ignore[arg-type]
-    return _attention_grid(c, b * g, a / g, np.log(t / base.seconds(work)))
+    return _attention_grid(c, b * g, a / g, np.log(t / base.seconds(work)), window)
 
 
 def mla_prefill_grid(points: Columns, base: Base) -> RawGrid:
@@ -141,10 +141,13 @@ def collective_grid(
 
 
 def _attention_grid(
-    length: FloatArray, rows: FloatArray, group: FloatArray, ratio: FloatArray
+    length: FloatArray, rows: FloatArray, group: FloatArray, ratio: FloatArray, window: int
 ) -> RawGrid:
     axes = (np.unique(length), np.unique(rows), np.intersect1d(GROUP_SIZES, group))
-    return _grid(axes, [length, rows, group], ratio, fill_order=(1, 2, 0))
+    # Beyond what fits in memory: full attention is as efficient as with fewer rows, windowed
+    # attention takes as long as with a shorter context.
+    order = (0, 1, 2) if window else (1, 2, 0)
+    return _grid(axes, [length, rows, group], ratio, fill_order=order)
 
 
 def _grid(

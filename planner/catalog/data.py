@@ -114,7 +114,8 @@ def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
 
 
 def _input_error(model_cls: type[BaseModel], error: ValidationError, where: str) -> InputError:
-    details = error.errors(include_url=False)
+    # A misspelt field is also reported as a missing one: the misspelling explains both.
+    details = sorted(error.errors(include_url=False), key=lambda d: d["type"] != "extra_forbidden")
     lines = [_explain(model_cls, detail) for detail in details[:_MAX_ERRORS_SHOWN]]
     if len(details) > len(lines):
         lines.append(("", f"and {len(details) - len(lines)} more errors", None))
