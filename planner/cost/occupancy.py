@@ -29,7 +29,7 @@ from planner.workload.lengths import expected_maximum, limited_moment, quantile
 
 CELLS = 64
 """Cells that the range of lengths is cut into; twice as many change times by less than 0.5 %."""
-_BEYOND = 0.05
+_BEYOND = 0.02
 """Expected responses of the batch that are longer than the last cell."""
 _RENEWAL_CELLS = 3 * CELLS
 """Cells of the renewal function; beyond three longest responses it repeats itself every mean
