@@ -1,6 +1,6 @@
 """Problem files and command-line options: what to plan, for which cluster.
 
-A problem file is YAML with the keys of `_ProblemFile`; paths in it are relative to the file.
+A problem file is YAML with the keys of `problem_file.ProblemFile`; paths in it are relative to it.
 Options of the command line take precedence over the file. Whatever neither says is filled in and
 recorded among the workload's assumptions.
 """
@@ -11,25 +11,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from planner.catalog.data import load_yaml, validate
 from planner.catalog.hardware import cluster_from, parse_cluster
 from planner.catalog.lengths import MAX_LENGTH_TOKENS, lengths_from_file
 from planner.catalog.models import load_model, read_config
+from planner.catalog.problem_file import LengthsFile, ProblemFile
 from planner.errors import InputError
-from planner.schema import (
-    Cluster,
-    DType,
-    EnvironmentSpec,
-    LengthDistribution,
-    ModelSpec,
-    Schema,
-    Workload,
-)
-from planner.schema.base import Name, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from planner.schema import Cluster, LengthDistribution, ModelSpec, Workload
 
 MAX_SEQUENCES = 10**8
 """Most responses in a step; more is taken for a mistake."""
@@ -40,63 +30,6 @@ _PROMPT_MAX = 512
 _KL_WEIGHT = 0.001  # DeepSeek-R1 (arXiv:2501.12948); any positive value costs the same
 _SIGMA = 0.9  # published steps fit equally well with 0.6 to 1.6
 _OTHER_END = 4  # a prompt limit over its mean, when only one of the two is given
-
-
-class _LengthsFile(Schema):
-    """Lengths of prompts or responses."""
-
-    mean: PositiveFloat | None = None
-    """Mean after cutting at `max`, tokens."""
-    max: PositiveInt | None = None
-    """Limit, tokens."""
-    kind: Literal["lognormal", "fixed"] | None = None
-    sigma: PositiveFloat | None = None
-    """Shape of a lognormal."""
-    histogram: dict[str, PositiveFloat] | None = None
-    """Tokens: weight."""
-    file: Name | None = None
-    """Measured lengths: one a line, a JSON list, or JSON lines."""
-    field: Name | None = None
-    """Which field of each JSON object is the length."""
-
-
-class _BatchFile(Schema):
-    prompts: PositiveInt | None = None
-    """Prompts in one step."""
-    samples: PositiveInt | None = None
-    """Responses for each prompt."""
-    optimizer_steps: PositiveInt | None = None
-    critic_optimizer_steps: PositiveInt | None = None
-    epochs: PositiveInt | None = None
-
-
-class _DtypesFile(Schema):
-    train: DType | None = None
-    generate: DType | None = None
-    kv_cache: Literal["bf16", "fp8"] | None = None
-
-
-class _ProblemFile(Schema):
-    """The keys of a problem file."""
-
-    name: Name | None = None
-    algorithm: Name | None = None
-    models: dict[Name, str | dict[str, Any]] = Field(default_factory=dict)
-    """Role: model name, path, or the model's config.json inline."""
-    cluster: str | dict[str, Any] | None = None
-    """NAME:NODESxDEVICES, the path of a cluster file, or its content inline."""
-    batch: _BatchFile = _BatchFile()
-    prompt: _LengthsFile = _LengthsFile()
-    response: _LengthsFile = _LengthsFile()
-    kl_weight: NonNegativeFloat | None = None
-    old_logprobs: Literal["recompute", "engine", "skip"] | None = None
-    environment: EnvironmentSpec | None = None
-    max_staleness: NonNegativeInt | None = None
-    dtypes: _DtypesFile = _DtypesFile()
-    space: Name | None = None
-    objective: Name | None = None
-    top: PositiveInt | None = None
-    deadline_s: PositiveFloat | None = None
 
 
 @dataclass(frozen=True)
@@ -165,13 +98,13 @@ def problem_from(
         _put_models(content, models)
     source = str(file) if file is not None else "options"
     try:
-        read = validate(_ProblemFile, content, source)
+        read = validate(ProblemFile, content, source)
         return _problem(read, source, file)
     except InputError as error:
-        raise _at_option(error, source, given) from None
+        raise _at_option(error, source, given, models or {}) from None
 
 
-def _problem(read: _ProblemFile, source: str, file: Path | None) -> Problem:
+def _problem(read: ProblemFile, source: str, file: Path | None) -> Problem:
     _require(read, source)
     assert read.algorithm is not None
     assert read.cluster is not None
@@ -209,7 +142,7 @@ def _problem(read: _ProblemFile, source: str, file: Path | None) -> Problem:
     )
 
 
-def _settings(read: _ProblemFile, notes: list[str]) -> dict[str, Any]:
+def _settings(read: ProblemFile, notes: list[str]) -> dict[str, Any]:
     """Fields of Workload with a default; every default that is taken is noted."""
     batch, dtypes = read.batch, read.dtypes
     defaults: dict[str, tuple[Any, Any, str]] = {
@@ -241,7 +174,7 @@ def _settings(read: _ProblemFile, notes: list[str]) -> dict[str, Any]:
     return settings
 
 
-def _kl_weight(read: _ProblemFile, models: dict[str, ModelSpec], notes: list[str]) -> float:
+def _kl_weight(read: ProblemFile, models: dict[str, ModelSpec], notes: list[str]) -> float:
     """The KL weight; adds the reference model, which is the actor's unless given."""
     weight = read.kl_weight
     if weight is None:
@@ -256,7 +189,7 @@ def _kl_weight(read: _ProblemFile, models: dict[str, ModelSpec], notes: list[str
     return weight
 
 
-def _prompt_or_default(prompt: _LengthsFile, notes: list[str]) -> _LengthsFile:
+def _prompt_or_default(prompt: LengthsFile, notes: list[str]) -> LengthsFile:
     """Prompt lengths with mean and limit filled in."""
     if prompt.file is not None or prompt.histogram is not None:
         return prompt
@@ -273,7 +206,7 @@ def _prompt_or_default(prompt: _LengthsFile, notes: list[str]) -> _LengthsFile:
     return prompt.model_copy(update={"mean": mean, "max": limit})
 
 
-def _lengths(read: _LengthsFile, where: str, notes: list[str]) -> LengthDistribution:
+def _lengths(read: LengthsFile, where: str, notes: list[str]) -> LengthDistribution:
     shapes = [read.file is not None, read.histogram is not None, read.mean is not None]
     if sum(shapes) > 1:
         raise InputError(
@@ -341,7 +274,7 @@ def _model(reference: str | dict[str, Any], where: str) -> ModelSpec:
     return validate(ModelSpec, {"name": "inline", "architecture": "custom", **reference}, where)
 
 
-def _require(read: _ProblemFile, source: str) -> None:
+def _require(read: ProblemFile, source: str) -> None:
     """Raise InputError listing what a problem cannot do without."""
     needed = {
         "algorithm (--algorithm)": read.algorithm,
@@ -425,10 +358,14 @@ def _put_models(content: dict[str, Any], models: Mapping[str, str]) -> None:
     content["models"] = {**(given if isinstance(given, dict) else {}), **models}
 
 
-def _at_option(error: InputError, source: str, given: Mapping[str, Any]) -> InputError:
+def _at_option(
+    error: InputError, source: str, given: Mapping[str, Any], models: Mapping[str, str]
+) -> InputError:
     """The same error naming the option, when an option put the wrong value there."""
-    for name in given:
-        if error.where == f"{source}: {'.'.join(_OPTIONS[name])}":
+    places = {".".join(_OPTIONS[name]): name for name in given}
+    places |= {f"models.{role}": role for role in models}
+    for place, name in places.items():
+        if error.where == f"{source}: {place}":
             option = f"--{name.replace('_', '-')}"
             return InputError(error.message, where=option, remedy=error.remedy)
     return error

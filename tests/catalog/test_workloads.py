@@ -197,6 +197,8 @@ def test_missing_files_are_named() -> None:
 def test_wrong_options_are_named() -> None:
     with pytest.raises(InputError, match=r"^--prompts: .*given -4"):
         problem_from(**{**OPTIONS, "prompts": -4})
+    with pytest.raises(InputError, match=r"^--actor: .*Qwen3-32C"):
+        problem_from(**{**OPTIONS, "models": {"actor": "Qwen/Qwen3-32C"}})
     with pytest.raises(InputError, match=r"missing: models\.actor \(--actor\), cluster"):
         problem_from(algorithm="grpo", prompts=1, samples=1)
     with pytest.raises(InputError, match="--response-max"):

@@ -1,0 +1,67 @@
+"""The keys of a problem file, as users write them (units in the descriptions)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from planner.schema import DType, EnvironmentSpec, Schema
+from planner.schema.base import Name, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+
+class LengthsFile(Schema):
+    """Lengths of prompts or responses."""
+
+    mean: PositiveFloat | None = None
+    """Mean after cutting at `max`, tokens."""
+    max: PositiveInt | None = None
+    """Limit, tokens."""
+    kind: Literal["lognormal", "fixed"] | None = None
+    sigma: PositiveFloat | None = None
+    """Shape of a lognormal."""
+    histogram: dict[str, PositiveFloat] | None = None
+    """Tokens: weight."""
+    file: Name | None = None
+    """Measured lengths: one a line, a JSON list, or JSON lines."""
+    field: Name | None = None
+    """Which field of each JSON object is the length."""
+
+
+class BatchFile(Schema):
+    prompts: PositiveInt | None = None
+    """Prompts in one step."""
+    samples: PositiveInt | None = None
+    """Responses for each prompt."""
+    optimizer_steps: PositiveInt | None = None
+    critic_optimizer_steps: PositiveInt | None = None
+    epochs: PositiveInt | None = None
+
+
+class DtypesFile(Schema):
+    train: DType | None = None
+    generate: DType | None = None
+    kv_cache: Literal["bf16", "fp8"] | None = None
+
+
+class ProblemFile(Schema):
+    """The keys of a problem file."""
+
+    name: Name | None = None
+    algorithm: Name | None = None
+    models: dict[Name, str | dict[str, Any]] = Field(default_factory=dict)
+    """Role: model name, path, or the model's config.json inline."""
+    cluster: str | dict[str, Any] | None = None
+    """NAME:NODESxDEVICES, the path of a cluster file, or its content inline."""
+    batch: BatchFile = BatchFile()
+    prompt: LengthsFile = LengthsFile()
+    response: LengthsFile = LengthsFile()
+    kl_weight: NonNegativeFloat | None = None
+    old_logprobs: Literal["recompute", "engine", "skip"] | None = None
+    environment: EnvironmentSpec | None = None
+    max_staleness: NonNegativeInt | None = None
+    dtypes: DtypesFile = DtypesFile()
+    space: Name | None = None
+    objective: Name | None = None
+    top: PositiveInt | None = None
+    deadline_s: PositiveFloat | None = None
