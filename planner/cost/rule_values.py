@@ -37,6 +37,7 @@ STRATEGY_NAMES: dict[str, str] = {
 CALL_NAMES: dict[str, str] = {
     "role": "text: 'actor', 'critic', 'reference' or 'reward'",
     "has_critic": "Boolean: the workload trains a critic",
+    "old_logprobs": "text: 'recompute', 'engine' or 'skip': where the workload takes them from",
     "call_sequences": "sequences that the call processes in one step and epoch",
     "num_layers": "the model's layers",
     "num_heads": "query heads",
@@ -79,6 +80,7 @@ def call_values(
     return {
         "role": call.role,
         "has_critic": "critic" in workload.models,
+        "old_logprobs": workload.old_logprobs,
         "call_sequences": call.sequences,
         "num_layers": model.num_layers,
         "num_heads": model.num_heads,

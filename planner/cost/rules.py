@@ -38,6 +38,7 @@ _TEXT: dict[str, tuple[str, ...]] = {
     "offload": OFFLOAD,
     "dtype": DTYPES,
     "placement": ("colocated", "disaggregated", "free"),
+    "old_logprobs": ("recompute", "engine", "skip"),
     "role": (),  # any text: algorithms may add roles
 }
 _CODED = {"recompute", "offload", "dtype"}

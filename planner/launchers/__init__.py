@@ -1,1 +1,40 @@
+"""Launchers: plans as files that a training system runs."""
 
+from __future__ import annotations
+
+from planner.errors import InputError
+from planner.launchers.base import Launcher, LaunchFiles
+from planner.schema import Cluster, Plan, Workload
+
+__all__ = ["LaunchFiles", "Launcher", "get_launcher", "launcher_names", "launchers_for"]
+
+
+def launcher_names() -> tuple[str, ...]:
+    """Names of all launchers, sorted."""
+    return tuple(sorted(_launchers()))
+
+
+def get_launcher(name: str) -> Launcher:
+    """The launcher called `name`; InputError if there is none."""
+    found = _launchers().get(name)
+    if found is None:
+        raise InputError(
+            f"unknown launcher {name!r}", remedy=f"Known: {', '.join(launcher_names())}"
+        )
+    return found
+
+
+def launchers_for(plan: Plan, workload: Workload, cluster: Cluster) -> tuple[str, ...]:
+    """Names of the launchers that can run the plan, sorted."""
+    return tuple(
+        name
+        for name, launcher in sorted(_launchers().items())
+        if not launcher.supports(plan, workload, cluster)
+    )
+
+
+def _launchers() -> dict[str, Launcher]:
+    from planner.launchers.nemo_rl import NemoRl
+    from planner.launchers.verl import Verl
+
+    return {launcher.name: launcher for launcher in (NemoRl(), Verl())}

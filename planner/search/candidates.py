@@ -24,6 +24,13 @@ from planner.search.legality import all_rules, call_space, legal_mask
 _ALL_NODE_COUNTS_UP_TO = 16
 
 
+LAYOUT_FIELDS = (
+    *("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage", "sequence_parallel", "packing"),
+    *("offload", "first_stage_layers", "last_stage_layers", "dtype", "optimizer_on_cpu"),
+)
+"""Fields that two calls on one copy of a model must agree in."""
+
+
 def enumerate_candidates(
     call: Call,
     model: ModelSpec,
@@ -181,7 +188,7 @@ def unit_layout_keys(
     """
     lengths = [len(part) for part in strategies]
     columns = [
-        np.concatenate([getattr(part, name) for part in strategies]) for name in _LAYOUT_FIELDS
+        np.concatenate([getattr(part, name) for part in strategies]) for name in LAYOUT_FIELDS
     ]
     if same_micro_batch is not None:
         sizes = np.concatenate([part.micro_batch_sequences for part in strategies])
@@ -196,12 +203,6 @@ def unit_layout_keys(
         key = key * len(found) + codes
         distinct *= len(found)
     return np.split(key, np.cumsum(lengths)[:-1])
-
-
-_LAYOUT_FIELDS = (
-    *("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage", "sequence_parallel", "packing"),
-    *("offload", "first_stage_layers", "last_stage_layers", "dtype", "optimizer_on_cpu"),
-)
 
 
 class _Table:

@@ -1,0 +1,233 @@
+"""What a launcher module offers, and what all of them need to know about a plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from planner.cost.arrays import StrategyArrays
+from planner.cost.rule_values import Placement
+from planner.errors import InputError
+from planner.schema import Call, Cluster, Mesh, NodeGroup, Plan, SearchSpace, Strategy, Workload
+from planner.search.candidates import LAYOUT_FIELDS
+from planner.search.legality import equal_micro_batch_mask, explain_illegal
+from planner.workload.algorithms import build_graph
+from planner.workload.graph import calls_in_order
+
+LaunchFiles = dict[str, str]
+"""File name -> content."""
+
+
+class Launcher(Protocol):
+    """Writes plans as files of one launcher.
+
+    A caller asks `supports` first: it says why a plan cannot be run, in sentences for a person.
+    `write` raises InputError with the same reasons. Both only read their arguments.
+    """
+
+    name: str
+    """The name that `rlmplan export --to` takes."""
+    version: str
+    """Release of the launcher that the files are for."""
+
+    def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
+        """Reasons why the launcher cannot run the plan; empty when it can."""
+        ...
+
+    def write(self, plan: Plan, workload: Workload, cluster: Cluster) -> LaunchFiles:
+        """The launcher's files for the plan."""
+        ...
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A plan's decisions, by call."""
+
+    strategies: dict[str, Strategy]
+    meshes: dict[str, Mesh]
+    placement: Placement | None
+    """colocated: generation uses the actor's devices; disaggregated: none of them; None: some."""
+    staleness: int
+
+    @property
+    def train(self) -> Strategy:
+        """The actor's training strategy."""
+        return self.strategies["actor_train"]
+
+    @property
+    def generate(self) -> Strategy:
+        """The engine's strategy."""
+        return self.strategies["generate"]
+
+    @property
+    def train_mesh(self) -> Mesh:
+        """The actor's devices."""
+        return self.meshes["actor_train"]
+
+    @property
+    def engine_mesh(self) -> Mesh:
+        """The engine's devices."""
+        return self.meshes["generate"]
+
+    def get(self, call: str) -> Strategy | None:
+        """The strategy of a call that the workload may lack."""
+        return self.strategies.get(call)
+
+
+def layout_of(plan: Plan) -> Layout:
+    """The plan's strategies and meshes, with the placement in one word."""
+    assignment = plan.assignment
+    train, engine = assignment.meshes.get("actor_train"), assignment.meshes.get("generate")
+    placement: Placement | None = None
+    if train is not None and engine is not None:
+        if train == engine:
+            placement = "colocated"
+        elif not train.overlaps(engine):
+            placement = "disaggregated"
+    return Layout(
+        strategies=dict(assignment.strategies),
+        meshes=dict(assignment.meshes),
+        placement=placement,
+        staleness=assignment.staleness,
+    )
+
+
+def common_reasons(
+    plan: Plan, workload: Workload, cluster: Cluster, space: SearchSpace
+) -> list[str]:
+    """Why no launcher of this kind runs the plan: missing calls, mixed placement, broken rules.
+
+    Assumed of all launchers here: one node group, the engine either on all of the actor's devices
+    or on none, the critic and the reference on the actor's devices. Every rule of `space` is
+    checked for every call, by the evaluator that the search uses.
+    """
+    layout = layout_of(plan)
+    calls = [call for call in calls_in_order(build_graph(workload)) if call.kind != "environment"]
+    reasons = [
+        f"the plan says nothing of the call {call.name}"
+        for call in calls
+        if call.name not in layout.strategies or call.name not in layout.meshes
+    ]
+    if reasons:
+        return reasons
+    names = {mesh.group for mesh in layout.meshes.values()}
+    if len(names) > 1:
+        return [f"it uses the node groups {', '.join(sorted(names))}, only one can be launched"]
+    try:
+        group = cluster.group(next(iter(names)))
+    except KeyError:
+        return [f"the cluster has no node group {next(iter(names))}"]
+    if layout.placement is None:
+        reasons.append("generation uses some but not all of the actor's devices")
+    if layout.staleness > space.max_staleness:
+        reasons.append(f"staleness {layout.staleness} is above {space.max_staleness}")
+    for call in calls:
+        strategy, mesh = layout.strategies[call.name], layout.meshes[call.name]
+        if strategy.devices != mesh.devices:
+            reasons.append(
+                f"{call.name} has degrees for {strategy.devices} devices on {mesh.devices}"
+            )
+        broken = explain_illegal(
+            strategy,
+            call,
+            workload.models[call.role],
+            workload,
+            group,
+            space,
+            cluster_devices=cluster.devices,
+            placement=layout.placement or "free",
+            staleness=layout.staleness,
+        )
+        reasons += [f"{call.name}: {text}" for text in broken]
+    reasons += _unit_reasons(layout, calls)
+    reasons += _micro_batch_reasons(layout, calls, workload, group, space)
+    reasons += _reward_reasons(layout, calls, space)
+    return reasons
+
+
+def _unit_reasons(layout: Layout, calls: list[Call]) -> list[str]:
+    reasons = []
+    for call in calls:
+        lead = "critic_train" if call.role == "critic" else "actor_train"
+        if call.kind == "generate" or call.role == "reward" or lead not in layout.strategies:
+            continue
+        if layout.meshes[call.name] != layout.train_mesh:
+            reasons.append(f"{call.name} is not on the actor's devices")
+        mine, theirs = layout.strategies[call.name], layout.strategies[lead]
+        differ = [name for name in LAYOUT_FIELDS if getattr(mine, name) != getattr(theirs, name)]
+        if differ:
+            reasons.append(f"{call.name} and {lead} differ in {', '.join(differ)}")
+    return reasons
+
+
+def _micro_batch_reasons(
+    layout: Layout,
+    calls: list[Call],
+    workload: Workload,
+    group: NodeGroup,
+    space: SearchSpace,
+) -> list[str]:
+    """Where the space wants equal microbatches of a trained model's calls."""
+    reasons = []
+    for lead in (call for call in calls if call.kind == "train"):
+        strategies = StrategyArrays.from_strategies([layout.strategies[lead.name]])
+        model = workload.models[lead.role]
+        if not equal_micro_batch_mask(strategies, lead, model, workload, group, space)[0]:
+            continue
+        roles = (lead.role, "reference") if lead.role == "actor" else (lead.role,)
+        differ = [
+            call.name
+            for call in calls
+            if call.role in roles
+            and call.kind == "forward"
+            and layout.strategies[call.name].micro_batch_sequences
+            != layout.strategies[lead.name].micro_batch_sequences
+        ]
+        if differ:
+            reasons.append(
+                f"{', '.join(differ)} and {lead.name} must have the same micro_batch_sequences"
+            )
+    return reasons
+
+
+def _reward_reasons(layout: Layout, calls: list[Call], space: SearchSpace) -> list[str]:
+    """The reward model shares all of the trainer's devices or has its own, as the space says."""
+    reward = next((call.name for call in calls if call.role == "reward"), None)
+    if reward is None or layout.placement is None:
+        return []
+    mesh = layout.meshes[reward]
+    others = [other for name, other in layout.meshes.items() if name != reward]
+    apart = not any(mesh.overlaps(other) for other in others)
+    split = layout.placement == "disaggregated"
+    must = "reward" in space.own_devices.get("disaggregated" if split else "colocated", ())
+    if must and not apart:
+        return ["the reward model shares devices, but must have its own"]
+    if not apart and mesh != layout.train_mesh:
+        return ["the reward model uses some but not all of the actor's devices"]
+    return []
+
+
+def refuse(launcher: Launcher, reasons: Iterable[str]) -> InputError:
+    """The error that `write` raises for a plan that the launcher cannot run."""
+    return InputError(
+        f"{launcher.name} cannot run this plan: {'; '.join(reasons)}",
+        remedy="Plan in one of the launcher's search spaces",
+    )
+
+
+def omegaconf_literal(text: str) -> str:
+    """Text that OmegaConf takes as it is: an unescaped `${` would start an interpolation."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+
+
+def header(launcher: Launcher, plan: Plan, workload: Workload) -> str:
+    """Comment lines that say what a written file is: safe for YAML and shell alike."""
+    facts = [
+        f"Plan {plan.rank} for {workload.name}: {plan.placement}",
+        f"Predicted step time {plan.step_time_s:.1f} s on {plan.devices} devices",
+        f"Written for {launcher.name} ({launcher.version})",
+    ]
+    # Names are the user's: a line break in one must not start a line of code.
+    return "".join(f"# {' '.join(fact.split())}\n" for fact in facts)
