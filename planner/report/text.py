@@ -7,7 +7,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from planner.report.units import dollars, gib, percent, seconds
+from planner.report.units import GIB, dollars, percent, seconds
 from planner.schema import CallPrediction, Plan, PlanSet, Strategy, Workload
 
 WIDTH = 100
@@ -33,8 +33,7 @@ def to_text(renderable: RenderableType, *, width: int = WIDTH) -> str:
 
 
 def degrees(strategy: Strategy, kind: str) -> str:
-    """The parallel degrees that are not one: "TP2 PP4 EP8 DP4"; replicas for generation."""
-    last = ("replicas", strategy.dp) if kind == "generate" else ("DP", strategy.dp)
+    """The parallel degrees that are not one: "TP2 PP4 EP8 DP4"; "8 x TP2" for eight engines."""
     named = [
         ("TP", strategy.tp),
         ("PP", strategy.pp),
@@ -45,8 +44,7 @@ def degrees(strategy: Strategy, kind: str) -> str:
     ]
     words = [f"{name}{degree}" for name, degree in named if degree > 1]
     if kind == "generate":
-        words.append(f"x{last[1]}")
-        return " ".join(words if len(words) > 1 else ["TP1", *words])
+        return f"{strategy.dp} x {' '.join(words) or 'TP1'}"
     words.append(f"DP{strategy.dp}")
     if strategy.zero_stage:
         words.append(f"ZeRO{strategy.zero_stage}")
@@ -58,7 +56,7 @@ def degrees(strategy: Strategy, kind: str) -> str:
 def knobs(strategy: Strategy, kind: str) -> str:
     """The batch and memory knobs of a call in a few words."""
     if kind == "generate":
-        return f"max {strategy.max_running_sequences} seqs, mem {strategy.memory_fraction:.2f}"
+        return f"{strategy.max_running_sequences} seqs, mem {strategy.memory_fraction:.2f}"
     words = [f"mb {strategy.micro_batch_sequences}{'' if strategy.packing else ' padded'}"]
     if kind == "train" and strategy.recompute != "none":
         words.append(f"recompute {strategy.recompute}")
@@ -95,10 +93,10 @@ def _workload_line(workload: Workload) -> str:
 
 
 def _ranking(plan_set: PlanSet) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, width=WIDTH, pad_edge=False)
+    table = _table()
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("placement", ratio=1)
-    for heading in ("step time (80 % range)", "tok/s/dev", "cost/step", "vs best"):
+    for heading in ("step time (80 % range)", "tok/s/device", "cost/step", "vs best"):
         table.add_column(heading, justify="right", no_wrap=True)
     best = plan_set.plans[0].step_time_s if plan_set.plans else 1.0
     for plan in plan_set.plans:
@@ -110,7 +108,7 @@ def _ranking(plan_set: PlanSet) -> Table:
         table.add_row(
             str(plan.rank),
             plan.placement,
-            f"{seconds(plan.step_time_s)} ({low:.4g}-{high:.4g})",
+            f"{seconds(plan.step_time_s)} ({low:.3g} to {high:.3g})",
             f"{plan.tokens_per_s_per_device:,.0f}",
             dollars(plan.cost_per_step_usd),
             distance,
@@ -118,49 +116,47 @@ def _ranking(plan_set: PlanSet) -> Table:
     return table
 
 
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, width=WIDTH, pad_edge=False, padding=(0, 1, 0, 0))
+
+
 def _plan(plan: Plan) -> Group:
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        width=WIDTH,
-        pad_edge=False,
-        title=f"#{plan.rank}  {plan.placement}",
-        title_justify="left",
-        title_style="bold",
-    )
+    title = Text()
+    title.append(f"#{plan.rank}  {plan.placement}", style="bold")
+    table = _table()
     table.add_column("call", no_wrap=True)
     table.add_column("devices", no_wrap=True)
-    table.add_column("degrees", ratio=3)
-    table.add_column("batch and memory knobs", ratio=4)
+    table.add_column("degrees", min_width=10, ratio=4)
+    table.add_column("batch and memory knobs", min_width=12, ratio=5)
     table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("memory/device", justify="right", no_wrap=True)
-    table.add_column("bottleneck", ratio=2)
+    table.add_column("GiB/device", justify="right", no_wrap=True)
+    table.add_column("bottleneck", no_wrap=True)
     for name, call in plan.calls.items():
         table.add_row(name, *_call_cells(call))
     for name, value in plan.overheads_s.items():
-        table.add_row(name, "", "", "", seconds(value), "", "overhead", style="dim")
-    return Group(table)
+        table.add_row(name, "", "", "", seconds(value), "", "", style="dim")
+    return Group(title, table)
 
 
 def _call_cells(call: CallPrediction) -> tuple[str, ...]:
     if call.mesh is None or call.strategy is None:
-        return ("CPU", "", "", seconds(call.time_s), "", call.bottleneck)
+        return ("CPU", "", "", seconds(call.time_s), "", "")
     mesh = call.mesh
-    if mesh.nodes > 1 or mesh.first_device == 0:
-        last = mesh.first_node + mesh.nodes - 1
-        nodes = f"n{mesh.first_node}" if mesh.nodes == 1 else f"n{mesh.first_node}-{last}"
-    else:
-        nodes = f"n{mesh.first_node}"
-    where = f"{mesh.devices} ({nodes})"
-    memory = f"{gib(call.memory_bytes.get('total', 0))[:-4]}/{gib(call.memory_bytes['capacity'])}"
+    nodes = f"n{mesh.first_node}"
+    if mesh.nodes > 1:
+        nodes += f"-{mesh.first_node + mesh.nodes - 1}"
+    elif mesh.first_device > 0:
+        nodes += f".{mesh.first_device}"
+    memory = f"{call.memory_bytes['total'] / GIB:.0f}/{call.memory_bytes['capacity'] / GIB:.0f}"
     if call.memory_verdict != "fits":
-        memory += f" {call.memory_verdict}"
+        memory += " tight" if call.memory_verdict == "tight" else " OVER"
     return (
-        where,
+        f"{mesh.devices} ({nodes})",
         degrees(call.strategy, call.kind),
         knobs(call.strategy, call.kind),
         seconds(call.time_s),
         memory,
-        call.bottleneck,
+        call.bottleneck.replace("_", " "),
     )
 
 

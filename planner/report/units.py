@@ -13,7 +13,7 @@ def seconds(value: float) -> str:
         return f"{value:.0f} s"
     if value >= 10:
         return f"{value:.1f} s"
-    return f"{value:.2f} s" if value >= 0.1 else f"{value:.2g} s"
+    return f"{value:.2f} s" if value >= 0.1 or value == 0 else f"{value:.2g} s"
 
 
 def gib(value_bytes: float) -> str:

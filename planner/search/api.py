@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import planner
 from planner.catalog.spaces import load_space
+from planner.cost.memory import FITS_SHARE
 from planner.errors import InputError, PlanningCancelledError
 from planner.schema import (
     Assignment,
@@ -31,6 +32,8 @@ from planner.simulate.instance import Instance, make_instance
 OBJECTIVES = ("step_time",)
 GAP = 0.005
 """A plan counts as proven best when the bound is this close, relative."""
+_SOLUTIONS_PER_PLAN = 4
+"""Solutions asked for each plan shown, since many differ in a knob only."""
 
 
 def plan(
@@ -66,8 +69,14 @@ def plan(
         engine=chosen.engine,
         reference_shares_actor_layout=chosen.reference_shares_actor_layout,
     )
-    classes = _solve_classes(instance, chosen, top, started, deadline_s, gap, cancel)
-    plans = _rank(instance, chosen, classes, top)
+    plans: list[Plan] = []
+    # Plans that leave a margin of memory come first; tight ones only where there is no other.
+    for memory_share in (FITS_SHARE, 1.0):
+        wanted = scopes(chosen, workload, memory_share)
+        classes = _solve_classes(instance, wanted, top, started, deadline_s, gap, cancel)
+        plans = _rank(instance, chosen, classes, top)
+        if plans or any(each.result.status == "cancelled" for each in classes):
+            break
     if not plans:
         if any(each.result.status == "cancelled" for each in classes):
             raise PlanningCancelledError("cancelled before any plan was found")
@@ -105,7 +114,7 @@ def _check(objective: str, top: int, deadline_s: float | None, gap: float) -> No
 
 def _solve_classes(
     instance: Instance,
-    space: SearchSpace,
+    wanted: list[Scope],
     top: int,
     started: float,
     deadline_s: float | None,
@@ -113,23 +122,34 @@ def _solve_classes(
     cancel: Callable[[], bool] | None,
 ) -> list[Attempt]:
     solved: list[Attempt] = []
-    wanted = scopes(space, instance.workload)
-    for index, scope in enumerate(wanted):
+    best_s: float | None = None
+    # Asynchronous classes first: where they win, which is often, they cut the others short.
+    ordered = sorted(wanted, key=lambda scope: -scope.staleness)
+    for index, scope in enumerate(ordered):
         options = {unit.name: unit_options(instance, scope, unit) for unit in instance.units}
         left = None
         if deadline_s is not None:
             remaining = deadline_s - (time.monotonic() - started)
-            left = max(0.01, remaining / (len(wanted) - index))
-        problem = placement_problem(instance, scope, options)
-        result = solve_placement(problem, top=top, deadline_s=left, gap=gap, cancel=cancel)
+            left = max(0.01, remaining / (len(ordered) - index))
+        result = solve_placement(
+            placement_problem(instance, scope, options),
+            top=_SOLUTIONS_PER_PLAN * top,
+            deadline_s=left,
+            gap=gap,
+            cancel=cancel,
+            # To prove that the best plan elsewhere is the best of all, this much is enough.
+            upper_bound_s=None if best_s is None else best_s * (1 - gap),
+        )
         solved.append(Attempt(scope, options, result))
+        if result.solutions:
+            best_s = min(best_s or math.inf, result.solutions[0].step_time_s)
         if cancel is not None and cancel():
             break
     return solved
 
 
 def _rank(instance: Instance, space: SearchSpace, classes: list[Attempt], top: int) -> list[Plan]:
-    found: dict[str, tuple[float, Plan]] = {}
+    found: dict[str, tuple[tuple[float, str], Plan]] = {}
     for each in classes:
         for solution in each.result.solutions:
             assignment = to_assignment(instance, each.scope, each.options, solution)
@@ -144,15 +164,47 @@ def _rank(instance: Instance, space: SearchSpace, classes: list[Attempt], top: i
                 bound_s=0.0,
                 launchers=(space.launcher,) if space.launcher else (),
             )
-            found.setdefault(assignment.model_dump_json(), (prediction.step_time_s, ranked))
-    ordered = [item for _, item in sorted(found.items(), key=lambda pair: (pair[1][0], pair[0]))]
+            key = assignment.model_dump_json()
+            found.setdefault(key, ((prediction.step_time_s, key), ranked))
+    ordered = [item for _, item in sorted(found.values(), key=lambda pair: pair[0])]
     if not ordered:
         return []
-    limit_s = ordered[0][1].step_time_interval_s[1]
+    limit_s = ordered[0].step_time_interval_s[1]
     return [
-        each.model_copy(update={"rank": index + 1, "tie_with_best": step_s <= limit_s})
-        for index, (step_s, each) in enumerate(ordered[:top])
+        each.model_copy(update={"rank": index + 1, "tie_with_best": each.step_time_s <= limit_s})
+        for index, each in enumerate(_distinct(ordered, top))
     ]
+
+
+def _distinct(ordered: list[Plan], top: int) -> list[Plan]:
+    """The best plans that differ in more than a knob: first in devices, overlap or staleness,
+    then, if there are too few, in parallel degrees, then in anything."""
+    chosen: list[int] = []
+    for signature in (_structure, _degrees, id):
+        seen = {signature(ordered[index]) for index in chosen}
+        for index, each in enumerate(ordered):
+            if len(chosen) == top:
+                break
+            if index not in chosen and signature(each) not in seen:
+                seen.add(signature(each))
+                chosen.append(index)
+    return [ordered[index] for index in sorted(chosen)]
+
+
+def _structure(plan: Plan) -> Hashable:
+    meshes = plan.assignment.meshes
+    sizes = tuple((name, mesh.group, mesh.devices) for name, mesh in sorted(meshes.items()))
+    shared = tuple(
+        (a, b) for a in sorted(meshes) for b in sorted(meshes) if meshes[a].overlaps(meshes[b])
+    )
+    return plan.staleness, sizes, shared
+
+
+def _degrees(plan: Plan) -> Hashable:
+    return _structure(plan), tuple(
+        (name, s.tp, s.pp, s.vpp, s.cp, s.ep, s.etp, s.zero_stage, s.recompute, s.offload)
+        for name, s in sorted(plan.assignment.strategies.items())
+    )
 
 
 def to_assignment(
@@ -209,7 +261,7 @@ def mesh_at(group: str, first_device: int, devices: int, devices_per_node: int) 
 def _report(classes: list[Attempt], plans: list[Plan], gap: float, wall_s: float) -> SearchReport:
     best_s = plans[0].step_time_s
     # The classes cover the space together: what none of them can beat, no plan beats.
-    bound_s = min(best_s, min(each.result.bound_s for each in classes))
+    bound_s = min([best_s, *(each.result.bound_s for each in classes)])
     reached = max(0.0, 1.0 - bound_s / best_s)
     proven = reached <= gap
     return SearchReport(

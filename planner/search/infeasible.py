@@ -6,6 +6,8 @@ import math
 import time
 from dataclasses import dataclass
 
+import numpy as np
+
 from planner.cost.arrays import CallCosts, StrategyArrays
 from planner.cost.calls import call_costs
 from planner.cost.memory import usable_bytes
@@ -79,7 +81,7 @@ def _unit_reason(instance: Instance, scope: Scope, name: str) -> str:
         if len(strategies) == 0:
             continue
         costs = call_costs(context, strategies)
-        need = sum(costs.memory_parts_bytes.values()) - usable_bytes(
+        need = np.sum(list(costs.memory_parts_bytes.values()), axis=0) - usable_bytes(
             group.device, instance.framework
         )
         row = int(need.argmin())

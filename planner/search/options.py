@@ -12,7 +12,7 @@ from planner.cost.calls import call_costs
 from planner.cost.distinct import distinct
 from planner.cost.memory import usable_bytes
 from planner.cost.rule_values import Placement
-from planner.schema import Call, NodeGroup, SearchSpace
+from planner.schema import Call, DeviceProfile, FrameworkProfile, NodeGroup, SearchSpace
 from planner.search.candidates import enumerate_candidates, forward_variants
 from planner.search.legality import equal_micro_batch_mask
 from planner.search.pareto import pareto_mask
@@ -34,6 +34,12 @@ class Scope:
     space: SearchSpace
     placement: Placement
     staleness: int
+    memory_share: float = 1.0
+    """Share of a device's usable memory that plans may fill."""
+
+    def capacity_bytes(self, device: DeviceProfile, framework: FrameworkProfile) -> float:
+        """Bytes of a device that the models of a plan may fill together."""
+        return self.memory_share * usable_bytes(device, framework)
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,6 @@ class UnitOptions:
     """Call -> strategies; row i belongs to option i."""
     costed: int
     """Strategies that were priced."""
-    shortage_bytes: float
-    """Smallest excess over a device's memory when there is no option at all, else 0."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +73,18 @@ def unit_options(instance: Instance, scope: Scope, unit: CallUnit) -> UnitOption
     """All Pareto options of a unit on all node groups of the cluster."""
     calls = [instance.call(name) for name in unit.calls]
     parts: list[tuple[int, _Rows, npt.NDArray[np.bool_]]] = []
-    costed, shortage = 0, np.inf
+    costed = 0
     for index, group in enumerate(instance.cluster.groups):
         rows = _group_rows(instance, scope, calls, group)
         costed += rows.costed
         if rows.costed == 0:
             continue
-        usable = usable_bytes(group.device, instance.framework)
+        usable = scope.capacity_bytes(group.device, instance.framework)
         peak = rows.peak_bytes.max(axis=1)
         runs = np.isfinite(rows.time_s).all(axis=1)
         fits = runs & (peak <= usable)
-        if runs.any():
-            shortage = min(shortage, float(peak[runs].min() - usable))
+        if not fits.any():
+            continue
         keep = np.zeros(len(peak), dtype=np.bool_)
         chosen = np.flatnonzero(fits)
         keep[
@@ -95,14 +99,13 @@ def unit_options(instance: Instance, scope: Scope, unit: CallUnit) -> UnitOption
             ]
         ] = True
         parts.append((index, rows, keep))
-    return _assemble(unit, parts, costed, max(0.0, shortage))
+    return _assemble(unit, parts, costed)
 
 
 def _assemble(
     unit: CallUnit,
     parts: list[tuple[int, _Rows, npt.NDArray[np.bool_]]],
     costed: int,
-    shortage: float,
 ) -> UnitOptions:
     width = len(unit.calls)
 
@@ -114,7 +117,6 @@ def _assemble(
         for name in unit.calls
     }
     devices = strategies[unit.calls[0]].devices
-    count = len(devices)
     return UnitOptions(
         unit=Unit(
             name=unit.name,
@@ -131,7 +133,6 @@ def _assemble(
         ),
         strategies=strategies,
         costed=costed,
-        shortage_bytes=0.0 if count else shortage,
     )
 
 
@@ -167,7 +168,7 @@ def _group_rows(instance: Instance, scope: Scope, calls: list[Call], group: Node
     if not others:
         return _rows([lead], [strategies], [costs], calls, len(strategies))
     # What cannot run at all, or never fits, is not worth joining.
-    usable = usable_bytes(group.device, instance.framework)
+    usable = scope.capacity_bytes(group.device, instance.framework)
     runs = np.isfinite(costs.time_s)
     keep = runs & (costs.peak_bytes <= usable) if (costs.peak_bytes[runs] <= usable).any() else runs
     strategies, priced = strategies.take(keep), len(strategies)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from planner.cost.memory import usable_bytes
 from planner.schema import SearchSpace, Workload
 from planner.search.options import Scope, UnitOptions
 from planner.search.problem import PlacementProblem, WeightSync
@@ -11,7 +10,7 @@ from planner.simulate.instance import SYNC_AFTER, SYNC_BEFORE, Instance
 Pairs = tuple[tuple[str, str], ...]
 
 
-def scopes(space: SearchSpace, workload: Workload) -> list[Scope]:
+def scopes(space: SearchSpace, workload: Workload, memory_share: float) -> list[Scope]:
     """The classes of plans that the space offers, synchronous ones first."""
     most = min(space.max_staleness, workload.max_staleness)
     levels = [level for level in range(most + 1) if level <= 2 or level & (level - 1) == 0]
@@ -22,7 +21,7 @@ def scopes(space: SearchSpace, workload: Workload) -> list[Scope]:
         for placement in space.placements:
             if staleness > 0 and placement == "colocated":
                 continue  # samples cannot be generated while the same devices train
-            found.append(Scope(space, placement, staleness))
+            found.append(Scope(space, placement, staleness, memory_share))
     return found
 
 
@@ -49,7 +48,7 @@ def placement_problem(
         group_devices=tuple(group.devices for group in groups),
         group_devices_per_node=tuple(group.devices_per_node for group in groups),
         group_memory_bytes=tuple(
-            usable_bytes(group.device, instance.framework) for group in groups
+            scope.capacity_bytes(group.device, instance.framework) for group in groups
         ),
         group_host_memory_bytes=tuple(float(group.host_memory_bytes) for group in groups),
         fixed_s=instance.fixed_s,
