@@ -373,3 +373,14 @@ VERL_CASES = {
     "megatron-async": verl_megatron_async,
     "megatron-ppo": verl_megatron_ppo,
 }
+
+SEARCHES: dict[str, tuple[str, Workload, str]] = {
+    "nemo-grpo": ("nemo-rl-megatron", grpo(), "h100:4x8"),
+    "nemo-grpo-one-node": ("nemo-rl-megatron", grpo(QWEN_8B), "h100:1x8"),
+    "nemo-ppo-reward": ("nemo-rl-megatron", ppo(reward=True), "h100:4x8"),
+    "verl-fsdp-grpo": ("verl-fsdp", grpo(QWEN_8B), "h100:2x8"),
+    "verl-fsdp-ppo": ("verl-fsdp", ppo(), "h100:1x8"),
+    "verl-megatron-grpo": ("verl-megatron", grpo(), "h100:4x8"),
+    "verl-megatron-ppo": ("verl-megatron", ppo(reward=True), "h100:3x8"),
+}
+"""Searches whose plans must all be exportable: space, workload, cluster."""

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher_cases import NEMO_CASES
+from launcher_cases import NEMO_CASES, SEARCHES, Case, nemo_colocated
 
+import planner
+from planner.catalog.hardware import parse_cluster
 from planner.launchers import get_launcher
 
 CHECKOUT = os.environ.get("NEMO_RL_CHECKOUT")
@@ -28,8 +30,8 @@ pytestmark = [
 CHECK = Path(__file__).parent / "nemo_rl_check.py"
 
 
-def run_check(case: str, folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    plan, workload, cluster = NEMO_CASES[case]()
+def run_check(case: Case, folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    plan, workload, cluster = case
     config = folder / "nemo_rl.yaml"
     config.write_text(get_launcher("nemo-rl").write(plan, workload, cluster)["nemo_rl.yaml"])
     return subprocess.run(
@@ -44,7 +46,7 @@ def run_check(case: str, folder: Path, *overrides: str) -> subprocess.CompletedP
 
 @pytest.mark.parametrize("case", NEMO_CASES)
 def test_nemo_rl_accepts_the_export_and_knows_every_key(case: str, tmp_path: Path) -> None:
-    result = run_check(case, tmp_path)
+    result = run_check(NEMO_CASES[case](), tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
     answer: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     assert answer["unknown"] == []
@@ -58,6 +60,16 @@ def test_nemo_rl_accepts_the_export_and_knows_every_key(case: str, tmp_path: Pat
     assert config["policy"]["dtensor_cfg"]["enabled"] is False
 
 
+@pytest.mark.parametrize("name", [name for name in SEARCHES if name.startswith("nemo")])
+def test_nemo_rl_accepts_the_best_plan_of_a_search(name: str, tmp_path: Path) -> None:
+    space, workload, cluster = SEARCHES[name]
+    plans = planner.plan(workload, parse_cluster(cluster), space=space, top=2, deadline_s=20)
+    for plan in plans.plans:
+        result = run_check((plan, plans.workload, plans.cluster), tmp_path)
+        assert result.returncode == 0, result.stderr[-3000:]
+        assert json.loads(result.stdout.splitlines()[-1])["unknown"] == []
+
+
 @pytest.mark.parametrize(
     "override",
     [
@@ -68,4 +80,4 @@ def test_nemo_rl_accepts_the_export_and_knows_every_key(case: str, tmp_path: Pat
 )
 def test_nemo_rl_refuses_wrong_and_missing_values(override: str, tmp_path: Path) -> None:
     """The check can fail: one wrong value in an accepted export is refused."""
-    assert run_check("colocated", tmp_path, override).returncode != 0
+    assert run_check(nemo_colocated(), tmp_path, override).returncode != 0

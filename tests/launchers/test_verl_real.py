@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher_cases import VERL_CASES
+from launcher_cases import SEARCHES, VERL_CASES
 
+import planner
+from planner.catalog.hardware import parse_cluster
 from planner.launchers import get_launcher
 from planner.launchers.verl_files import override_lines
 
@@ -70,6 +72,19 @@ def test_verl_accepts_the_export_and_reads_the_plan_in_it(case: str, tmp_path: P
         assert read(config, "actor_rollout_ref.ref.megatron.pipeline_model_parallel_size") == (
             train.pp
         )
+
+
+@pytest.mark.parametrize("name", [name for name in SEARCHES if name.startswith("verl")])
+def test_verl_accepts_the_best_plans_of_a_search(name: str, tmp_path: Path) -> None:
+    space, workload, cluster = SEARCHES[name]
+    plans = planner.plan(workload, parse_cluster(cluster), space=space, top=3, deadline_s=20)
+    for plan in plans.plans:
+        for file, content in (
+            get_launcher("verl").write(plan, plans.workload, plans.cluster).items()
+        ):
+            (tmp_path / file).write_text(content)
+        result = run_check(tmp_path)
+        assert result.returncode == 0, result.stderr[-3000:]
 
 
 @pytest.mark.parametrize(
