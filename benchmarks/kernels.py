@@ -30,8 +30,8 @@ from distil_kernels import SYSTEMS, build_arrays, package_data, read_points
 from kernel_points import Columns
 
 from planner.catalog.hardware import load_device
-from planner.catalog.kernels import load_kernels, table_from_arrays
 from planner.cost.grid import Grid, MoECurves
+from planner.cost.kernel_tables import load_kernels, table_from_arrays
 from planner.cost.kernels import KernelTable
 from planner.schema import DeviceProfile
 

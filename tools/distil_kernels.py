@@ -23,7 +23,7 @@ import yaml
 from kernel_errors import held_out_errors
 
 from planner.catalog.hardware import load_device
-from planner.catalog.kernels import VALUE_SCALE, table_from_arrays
+from planner.cost.kernel_tables import VALUE_SCALE, table_from_arrays
 from planner.cost.kernels import COLLECTIVES
 from planner.schema import DeviceProfile, DType
 

@@ -166,7 +166,9 @@ class SearchSpace(Schema):
     reference_shares_actor_layout: bool = False
     """True when the reference model runs in the actor's trainer processes: same devices and
     degrees, its weights swapped in from host memory."""
-    own_devices: dict[Literal["colocated", "disaggregated"], tuple[Name, ...]] = {}
+    own_devices: dict[Literal["colocated", "disaggregated"], tuple[Name, ...]] = Field(
+        default_factory=dict
+    )
     """Placement -> roles whose models must have devices of their own there, shared with no other
     model (a reward model that the launcher serves from separate workers, say)."""
     equal_micro_batch: Name | None = None

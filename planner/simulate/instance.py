@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from planner.catalog.frameworks import load_framework
-from planner.catalog.kernels import load_kernels
 from planner.cost.context import CallContext
+from planner.cost.kernel_tables import load_kernels
 from planner.cost.kernels import KernelTable
 from planner.cost.transfer import step_fixed_s, weight_sync_s
 from planner.schema import Call, Cluster, FrameworkProfile, ModelSpec, NodeGroup, Workload

@@ -8,9 +8,9 @@ import numpy as np
 
 from planner.catalog.frameworks import load_framework
 from planner.catalog.hardware import parse_cluster
-from planner.catalog.kernels import load_kernels
 from planner.cost.arrays import StrategyArrays
 from planner.cost.context import CallContext
+from planner.cost.kernel_tables import load_kernels
 from planner.schema import LengthDistribution, ModelSpec, MoESpec, Workload
 from planner.workload.calls import generate
 

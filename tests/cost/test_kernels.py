@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from planner.catalog.data import load_yaml
 from planner.catalog.hardware import list_devices, load_device
-from planner.catalog.kernels import list_kernel_tables, load_kernels, table_from_arrays
+from planner.catalog.kernels import list_kernel_tables
 from planner.cost import kernel_work
 from planner.cost.grid import Grid, MoECurves
+from planner.cost.kernel_tables import load_kernels, table_from_arrays
 from planner.cost.kernels import COLLECTIVES, KernelTable
 from planner.errors import InputError
 

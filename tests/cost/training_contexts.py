@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from planner.catalog.frameworks import load_framework
 from planner.catalog.hardware import parse_cluster
-from planner.catalog.kernels import load_kernels
 from planner.cost.arrays import CallCosts, StrategyArrays
 from planner.cost.context import CallContext
+from planner.cost.kernel_tables import load_kernels
 from planner.cost.kernels import KernelTable
 from planner.schema import (
     Call,
