@@ -116,6 +116,8 @@ def pareto_mask(
     """
     size = np.asarray(devices, dtype=np.int64)
     n = len(size)
+    if n == 0:
+        return np.zeros(0, dtype=np.bool_)
     times = np.asarray(time_s, dtype=np.float64).reshape(n, -1)
     peaks = np.asarray(peak_bytes, dtype=np.float64).reshape(n, -1)
     columns: list[FloatArray] = [
@@ -126,8 +128,8 @@ def pareto_mask(
     ]
     owner = np.zeros(n, dtype=np.int64) if group is None else np.asarray(group, dtype=np.int64)
     criteria = np.concatenate(columns, axis=1)
-    mask = np.isfinite(times).all(axis=1) & ~np.isnan(criteria).any(axis=1)
-    mask = _per_key(np.stack([owner, size], axis=1), criteria, mask)
+    usable = np.all(np.isfinite(times), axis=1) & ~np.any(np.isnan(criteria), axis=1)
+    mask = _per_key(np.stack([owner, size], axis=1), criteria, usable)
     if across_sizes:
         criteria = np.concatenate([criteria, size[:, None].astype(np.float64)], axis=1)
         mask = _per_key(owner[:, None], criteria, mask)

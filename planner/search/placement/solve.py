@@ -1,0 +1,149 @@
+"""The placement search from problem to result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from planner.search.placement import infeasible
+from planner.search.placement.bounds import step_bound
+from planner.search.placement.chain import solve_chain
+from planner.search.placement.clock import Clock
+from planner.search.placement.descent import Descent, all_together
+from planner.search.placement.driver import Search, prove
+from planner.search.placement.evaluate import Evaluator, Plan
+from planner.search.placement.instance import Instance, compile_instance
+from planner.search.placement.reduce import undominated
+from planner.search.placement.result import PlacementResult, PlacementSolution, Status
+from planner.search.placement.topk import distinct
+from planner.search.problem import PlacementProblem
+
+# Rounding of durations to ticks cannot prove less.
+_LEAST_GAP = 1e-4
+
+
+def solve_placement(
+    problem: PlacementProblem,
+    *,
+    top: int = 5,
+    deadline_s: float | None = None,
+    gap: float = 0.005,
+    seed: int = 0,
+    cancel: Callable[[], bool] | None = None,
+    upper_bound_s: float | None = None,
+) -> PlacementResult:
+    """The best plans of a placement problem, with a proven bound.
+
+    Parameters: `top` distinct plans at most; `deadline_s` seconds from now after which the best so
+    far is returned (None: until proven); `gap` relative distance of best and bound at which the
+    search ends (at least 1e-4); `seed` of the solver; `cancel` is asked now and then and ends the
+    search when it returns True (it may be called from another thread); `upper_bound_s` a step time
+    already reached elsewhere: the search ends when nothing better is left.
+
+    The same problem and arguments give the same result on every run that ends before the deadline.
+    Raises ValueError for a problem that contradicts itself (unknown names, cyclic precedence).
+    """
+    clock = Clock(deadline_s, cancel)
+    instance = compile_instance(problem)
+    limit = math.inf if upper_bound_s is None else upper_bound_s - instance.fixed_s
+    search = Search(max(gap, _LEAST_GAP), limit, clock, seed)
+    shortage = infeasible.alone(problem)
+    if shortage is None and all(len(rows) for rows in instance.options):
+        reduced = undominated(instance)
+        evaluator = Evaluator(reduced)
+        method = _solve(reduced, evaluator, search)
+        if search.best is not None:
+            plans = distinct(reduced, evaluator, search, top, clock)
+            return _found(reduced, search, plans, method)
+        if search.bound_s < math.inf:
+            return _nothing(search)
+    if shortage is None:
+        shortage = infeasible.together(problem, instance, clock)
+    return PlacementResult(
+        solutions=(),
+        bound_s=math.inf,
+        optimal=False,
+        status="infeasible",
+        wall_s=clock.wall_s,
+        message="no plan exists" + (f": {infeasible.text(shortage)}" if shortage else ""),
+        shortage=shortage,
+    )
+
+
+def _solve(instance: Instance, evaluator: Evaluator, search: Search) -> str:
+    """Fill in the search's best plan and bound; returns what the proof rests on."""
+    if any(a == b for a, b in instance.apart):
+        search.raise_bound(math.inf)
+        return "bound"
+    search.raise_bound(step_bound(instance))
+    chain = solve_chain(instance, evaluator)
+    if chain is not None:
+        search.offer(chain.plan)
+        search.raise_bound(chain.bound_s)
+        if search.done:
+            return chain.method
+    for choice in all_together(instance):
+        search.offer(evaluator.evaluate(choice))
+    descent = Descent(instance, evaluator)
+    if any(len(moves.rows) == 0 for moves in descent.moves):
+        search.raise_bound(math.inf)
+        return "bound"
+    descent.run(search)
+    if search.done or search.clock.stop():
+        return "bound"
+    prove(instance, search)
+    return "cp-sat"
+
+
+def _found(instance: Instance, search: Search, plans: list[Plan], method: str) -> PlacementResult:
+    best = plans[0].value_s
+    bound = min(search.bound_s, best)
+    optimal = bound >= best * (1 - search.gap)
+    status: Status = "optimal" if optimal else "feasible"
+    message = f"proven within {100 * (1 - bound / best) if best > 0 else 0:.2f} %"
+    if not optimal and search.done:
+        message = "no plan is better than the given upper bound"
+    elif not optimal:
+        status = "cancelled" if search.clock.cancelled else status
+        reason = "cancelled" if search.clock.cancelled else "stopped by the deadline"
+        message = f"{reason}: {message}"
+    return PlacementResult(
+        solutions=tuple(_solution(instance, plan) for plan in plans),
+        bound_s=bound + instance.fixed_s,
+        optimal=optimal,
+        status=status,
+        wall_s=search.clock.wall_s,
+        message=message,
+        method=method,
+    )
+
+
+def _nothing(search: Search) -> PlacementResult:
+    if search.done:
+        message = "no plan is better than the given upper bound"
+    elif search.clock.cancelled:
+        message = "cancelled before a plan was found"
+    else:
+        message = "stopped by the deadline before a plan was found"
+    return PlacementResult(
+        solutions=(),
+        bound_s=search.bound_s,
+        optimal=False,
+        status="cancelled" if search.clock.cancelled else "unknown",
+        wall_s=search.clock.wall_s,
+        message=message,
+    )
+
+
+def _solution(instance: Instance, plan: Plan) -> PlacementSolution:
+    first_sync = len(instance.events) - len(instance.syncs)
+    return PlacementSolution(
+        options=dict(zip(instance.units, plan.origin, strict=True)),
+        first_device={
+            unit: plan.first[mesh]
+            for unit, mesh in zip(instance.units, instance.mesh_of, strict=True)
+        },
+        start_s=dict(zip(instance.events[:first_sync], plan.starts_s[:first_sync], strict=True)),
+        sync_start_s=plan.starts_s[first_sync:],
+        step_time_s=plan.value_s + instance.fixed_s,
+    )
