@@ -139,4 +139,3 @@ class Call(Schema):
     epochs: PositiveInt = 1
     optimizer_steps: NonNegativeInt = 0
     """Optimizer steps per epoch; 0 unless the kind is train."""
-

@@ -26,6 +26,7 @@ from planner.search.options import Scope, UnitOptions, unit_options
 from planner.search.placement import PlacementSolution, solve_placement
 from planner.search.problems import placement_problem, scopes
 from planner.search.words import placement_words
+from planner.simulate.bounds import work_depth_bound_s
 from planner.simulate.evaluate import evaluate_instance, used_devices
 from planner.simulate.instance import Instance, make_instance
 
@@ -74,6 +75,7 @@ def plan(
     for memory_share in (FITS_SHARE, 1.0):
         wanted = scopes(chosen, workload, memory_share)
         classes = _solve_classes(instance, wanted, top, started, deadline_s, gap, cancel)
+        unsolved = [scope for scope in wanted if scope not in [each.scope for each in classes]]
         plans = _rank(instance, chosen, classes, top)
         if plans or any(each.result.status == "cancelled" for each in classes):
             break
@@ -81,7 +83,7 @@ def plan(
         if any(each.result.status == "cancelled" for each in classes):
             raise PlanningCancelledError("cancelled before any plan was found")
         raise explain_infeasible(instance, classes)
-    report = _report(classes, plans, gap, time.monotonic() - started)
+    report = _report(instance, classes, unsolved, plans, gap, time.monotonic() - started)
     return PlanSet(
         planner_version=planner.__version__,
         workload=workload,
@@ -258,10 +260,21 @@ def mesh_at(group: str, first_device: int, devices: int, devices_per_node: int) 
     )
 
 
-def _report(classes: list[Attempt], plans: list[Plan], gap: float, wall_s: float) -> SearchReport:
+def _report(
+    instance: Instance,
+    classes: list[Attempt],
+    unsolved: list[Scope],
+    plans: list[Plan],
+    gap: float,
+    wall_s: float,
+) -> SearchReport:
     best_s = plans[0].step_time_s
     # The classes cover the space together: what none of them can beat, no plan beats.
-    bound_s = min([best_s, *(each.result.bound_s for each in classes)])
+    bound_s = min(
+        best_s,
+        *(each.result.bound_s for each in classes),
+        *(work_depth_bound_s(instance, scope.staleness) for scope in unsolved),
+    )
     reached = max(0.0, 1.0 - bound_s / best_s)
     proven = reached <= gap
     return SearchReport(

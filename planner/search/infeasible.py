@@ -17,6 +17,7 @@ from planner.search.candidates import enumerate_candidates
 from planner.search.options import Scope, UnitOptions, unit_options
 from planner.search.placement import PlacementResult, solve_placement
 from planner.search.problems import placement_problem
+from planner.simulate.bounds import dtype_of
 from planner.simulate.instance import Instance, make_instance
 
 GIB = 1024.0**3
@@ -39,10 +40,19 @@ def explain_infeasible(instance: Instance, attempts: list[Attempt]) -> Infeasibl
     """The error to raise when no class of plans has a plan."""
     attempt = max(attempts, key=_progress)
     reason = _first_reason(instance, attempt) or attempt.result.message
-    remedy = _larger_cluster(instance, attempt.scope) or (
-        "Use smaller models, more memory on each device, or shorter sequences"
+    remedy = None
+    if _lacks_memory(attempt):
+        remedy = _larger_cluster(instance, attempt.scope) or (
+            "Use smaller models, more memory on each device, or shorter sequences"
+        )
+    return InfeasibleError(
+        f"no plan fits: {reason.rstrip('.')}." + (f" {remedy}." if remedy else "")
     )
-    return InfeasibleError(f"no plan fits. {reason.rstrip('.')}. {remedy}.")
+
+
+def _lacks_memory(attempt: Attempt) -> bool:
+    """False when a unit has nothing legal to run: more devices are no remedy then."""
+    return all(options.costed > 0 for options in attempt.options.values())
 
 
 def _progress(attempt: Attempt) -> int:
@@ -56,7 +66,7 @@ def _first_reason(instance: Instance, attempt: Attempt) -> str | None:
         for name, options in attempt.options.items()
         if len(options.unit.devices) == 0
     ]
-    return " ".join(reasons) if reasons else None
+    return "; ".join(reasons) if reasons else None
 
 
 def _unit_reason(instance: Instance, scope: Scope, name: str) -> str:
@@ -88,6 +98,10 @@ def _unit_reason(instance: Instance, scope: Scope, name: str) -> str:
         if best is None or need[row] < best[0]:
             best = (float(need[row]), group, costs.take([row]), strategies.take([row]))
     if best is None:
+        dtype = dtype_of(instance.workload, call)
+        if all(dtype not in g.device.peak_flop_per_s for g in instance.cluster.groups):
+            devices = ", ".join(sorted({g.device.id for g in instance.cluster.groups}))
+            return f"{who} is to run in {dtype}, which {devices} cannot"
         return (
             f"{who}: no strategy of the search space {scope.space.name} is legal for this batch "
             f"on {instance.cluster.devices} devices"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.cost.arrays import StrategyArrays
 from planner.cost.calls import call_costs
-from planner.schema import Call
+from planner.schema import Call, DType, Workload
 from planner.simulate.instance import Instance
 
 
@@ -23,8 +23,7 @@ def work_depth_bound_s(instance: Instance, staleness: int) -> float:
             depth_s[call.name] = 0.0
             continue
         useful_flop, depth = _least(instance, call)
-        workload = instance.workload
-        dtype = workload.generate_dtype if call.kind == "generate" else workload.train_dtype
+        dtype = dtype_of(instance.workload, call)
         peak = sum(
             group.devices * group.device.peak_flop_per_s.get(dtype, 0.0)
             for group in instance.cluster.groups
@@ -35,6 +34,11 @@ def work_depth_bound_s(instance: Instance, staleness: int) -> float:
     if staleness > 0:
         return work_s
     return max(work_s, _longest_chain(instance, depth_s))
+
+
+def dtype_of(workload: Workload, call: Call) -> DType:
+    """The precision that the workload asks for in a device call."""
+    return workload.generate_dtype if call.kind == "generate" else workload.train_dtype
 
 
 def _least(instance: Instance, call: Call) -> tuple[float, int]:
