@@ -1,38 +1,32 @@
-"""Writing files so that a reader never sees half of one."""
+"""Writing files so that a reader never sees half of one, or of a set."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 
-def write_atomically(path: Path, content: str) -> None:
-    """Write `content` to a temporary name beside `path`, then rename.
-
-    Raises OSError when the folder cannot be made or written; nothing is left behind then.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, (0o777 if content.startswith("#!") else 0o666) & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 def write_files(folder: Path, files: dict[str, str]) -> list[Path]:
-    """Write a set of files below `folder`; names are relative and stay inside it."""
-    written = []
-    for name, content in files.items():
-        path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise ValueError(f"file name {name!r} leaves the output folder")
-        write_atomically(path, content)
-        written.append(path)
-    return written
+    """Write a set of files below `folder`: all to temporary names first, then renamed.
+
+    Scripts (content that starts with "#!") become executable. Raises ValueError for a name that
+    leaves the folder, OSError when something cannot be written; no file is left behind then.
+    """
+    root = folder.resolve()
+    paths = [folder / name for name in files]
+    for path in paths:
+        if not path.resolve().is_relative_to(root):
+            raise ValueError(f"file name {path.name!r} leaves the output folder")
+    temporary = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
+    try:
+        for path, content in zip(temporary, files.values(), strict=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8", newline="\n")
+            if content.startswith("#!"):
+                path.chmod(path.stat().st_mode | 0o111)
+        for path, target in zip(temporary, paths, strict=True):
+            path.replace(target)
+    finally:
+        for path in temporary:
+            path.unlink(missing_ok=True)
+    return paths
