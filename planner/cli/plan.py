@@ -171,7 +171,9 @@ def _show(plan_set: PlanSet, details: int) -> None:
     from planner.report.text import WIDTH, render_plan_set, to_text
 
     if sys.stdout.isatty():
-        Console(highlight=False, width=WIDTH).print(render_plan_set(plan_set, details=details))
+        Console(highlight=False, markup=False, width=WIDTH).print(
+            render_plan_set(plan_set, details=details)
+        )
     else:
         typer.echo(to_text(render_plan_set(plan_set, details=details)), nl=False)
 

@@ -26,7 +26,9 @@ def render_plan_set(plan_set: PlanSet, *, details: int = 3) -> RenderableType:
 
 def to_text(renderable: RenderableType, *, width: int = WIDTH) -> str:
     """Plain text of a renderable, no colours, at most `width` columns."""
-    console = Console(width=width, color_system=None, force_terminal=False, highlight=False)
+    console = Console(
+        width=width, color_system=None, force_terminal=False, highlight=False, markup=False
+    )
     with console.capture() as capture:
         console.print(renderable)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
