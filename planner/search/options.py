@@ -14,7 +14,7 @@ from planner.cost.memory import usable_bytes
 from planner.cost.rule_values import Placement
 from planner.schema import Call, DeviceProfile, FrameworkProfile, NodeGroup, SearchSpace
 from planner.search.candidates import enumerate_candidates, forward_variants
-from planner.search.legality import equal_micro_batch_mask
+from planner.search.legality import all_rules, equal_micro_batch_mask
 from planner.search.pareto import pareto_mask
 from planner.search.problem import Unit
 from planner.simulate.instance import Instance
@@ -100,6 +100,16 @@ def unit_options(instance: Instance, scope: Scope, unit: CallUnit) -> UnitOption
         ] = True
         parts.append((index, rows, keep))
     return _assemble(unit, parts, costed)
+
+
+def depends_on_staleness(instance: Instance, scope: Scope, unit: CallUnit) -> bool:
+    """True when the unit's options may differ between plans of different staleness."""
+    kinds = {instance.call(name).kind for name in unit.calls}
+    if "generate" in kinds:
+        return True
+    return any(
+        "staleness" in rule.check.names for kind in kinds for rule in all_rules(scope.space, kind)
+    )
 
 
 def _assemble(
