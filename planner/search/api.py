@@ -224,7 +224,7 @@ def _structure(plan: Plan) -> Hashable:
 
 def _degrees(plan: Plan) -> Hashable:
     return _structure(plan), tuple(
-        (name, s.tp, s.pp, s.vpp, s.cp, s.ep, s.etp, s.zero_stage, s.recompute, s.offload)
+        (name, s.tp, s.pp, s.vpp, s.cp, s.ep, s.etp, s.zero_stage)
         for name, s in sorted(plan.assignment.strategies.items())
     )
 

@@ -39,7 +39,7 @@ class Attempt:
 def explain_infeasible(instance: Instance, attempts: list[Attempt]) -> InfeasibleError:
     """The error to raise when no class of plans has a plan."""
     attempt = max(attempts, key=_progress)
-    reason = _first_reason(instance, attempt) or attempt.result.message
+    reason = _first_reason(instance, attempt) or _together(instance, attempt.result)
     remedy = None
     if _lacks_memory(attempt):
         remedy = _larger_cluster(instance, attempt.scope) or (
@@ -48,6 +48,24 @@ def explain_infeasible(instance: Instance, attempts: list[Attempt]) -> Infeasibl
     return InfeasibleError(
         f"no plan fits: {reason.rstrip('.')}." + (f" {remedy}." if remedy else "")
     )
+
+
+def _together(instance: Instance, result: PlacementResult) -> str:
+    """Why units that fit alone do not fit together."""
+    shortage = result.shortage
+    if shortage is None or shortage.group is None:
+        return result.message
+    device = instance.cluster.groups[shortage.group].device.id
+    who = " and ".join(shortage.units)
+    where = f"{shortage.devices} x {device}" if shortage.devices else device
+    amount = f"{shortage.short_bytes / GIB:.1f} GiB more"
+    if shortage.kind == "device memory":
+        return f"{who} together need {amount} on each {device} while {shortage.call} runs ({where})"
+    if shortage.kind == "host memory":
+        return f"{who} together need {amount} host memory on each node ({where})"
+    if shortage.kind == "devices":
+        return f"{who} together need {shortage.short_devices} devices more ({where})"
+    return result.message
 
 
 def _lacks_memory(attempt: Attempt) -> bool:
