@@ -12,18 +12,25 @@ with an exact schedule.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.search.placement.evaluate import Evaluator, Plan
-from planner.search.placement.fronts import Front, fastest_mix, mesh_fronts
-from planner.search.placement.instance import Instance, Key
+from planner.search.placement.fronts import (
+    Front,
+    Value,
+    fastest_mix,
+    grow,
+    least_times,
+    priced,
+    unit_fronts,
+)
+from planner.search.placement.instance import FloatArray, Instance, IntArray, Key
 
-FloatArray = npt.NDArray[np.float64]
+# Pairs of sizes on shared devices for which a good choice is looked for before the exact search.
+_QUICK_CASES = 24
 
 
 @dataclass(frozen=True)
@@ -48,10 +55,9 @@ def solve_chain(instance: Instance, evaluator: Evaluator) -> ChainOutcome | None
     sets = _event_sets(instance)
     found: tuple[float, list[int]] | None
     if len(instance.meshes) == 1:
-        found = fastest_mix(instance, 0, sets, _objective(instance, sets, False))
+        found = fastest_mix(instance, 0, sets, _objective(instance, sets, False), exact=True)
     else:
-        fronts = [mesh_fronts(instance, m, sets) for m in range(2)]
-        found = _two_meshes(instance, sets, fronts)
+        found = _TwoMeshes(instance, sets).best()
     method = "chain" if instance.staleness == 0 else "pools"
     if found is None:
         return ChainOutcome(None, math.inf, method)
@@ -80,9 +86,7 @@ def _event_sets(instance: Instance) -> list[frozenset[int]]:
     return list(dict.fromkeys(sets))
 
 
-def _objective(
-    instance: Instance, sets: list[frozenset[int]], disjoint: bool
-) -> Callable[[FloatArray], FloatArray]:
+def _objective(instance: Instance, sets: list[frozenset[int]], disjoint: bool) -> Value:
     """Lower bound of the makespan from the totals of the sets, [..., sets] -> [...]."""
     first = instance.n_calls + len(instance.host_s)
     sync_s = [
@@ -108,66 +112,130 @@ def _objective(
     return value
 
 
-def _choice(instance: Instance, picked: list[tuple[int, npt.NDArray[np.int64]]]) -> list[int]:
-    choice = [0] * len(instance.units)
-    for mesh, rows in picked:
-        for unit, row in zip(instance.meshes[mesh], rows.tolist(), strict=True):
-            choice[unit] = row
-    return choice
+@dataclass(frozen=True)
+class _Case:
+    """Sizes of the two meshes and whether they are disjoint, with a lower bound of the value."""
+
+    promise: float
+    disjoint: bool
+    keys: tuple[Key, Key]
 
 
-def _two_meshes(
-    instance: Instance, sets: list[frozenset[int]], fronts: list[dict[Key, Front]]
-) -> tuple[float, list[int]] | None:
-    together = _objective(instance, sets, False)
-    beside = _objective(instance, sets, True)
-    sync_s = sum(s.disjoint_s for s in instance.syncs if s.trainer != s.engine)
-    best: tuple[float, list[int]] | None = None
+class _TwoMeshes:
+    """Best options of two meshes: a good choice first, then every case that could beat it."""
 
-    def offer(values: FloatArray, key: tuple[Key, Key], left: Front, right: Front) -> None:
-        nonlocal best
-        if values.size == 0:
+    def __init__(self, instance: Instance, sets: list[frozenset[int]]):
+        self.instance = instance
+        self.parts = [unit_fronts(instance, mesh, sets) for mesh in range(2)]
+        self.together = _objective(instance, sets, False)
+        self._beside = _objective(instance, sets, True)
+        self.least = [
+            {key: least_times(parts).sum(axis=0) for key, parts in fronts.items()}
+            for fronts in self.parts
+        ]
+        self.value = math.inf
+        self.rows: tuple[list[int], list[int]] | None = None
+        self.grown: list[dict[Key, Front | None]] = [{}, {}]
+
+    def best(self) -> tuple[float, list[int]] | None:
+        """The smallest value and the row of every unit's option, or None if nothing fits."""
+        cases = sorted(self._cases(), key=lambda c: (c.promise, not c.disjoint, c.keys))
+        quick = [
+            {
+                key: priced(self.instance, key[0], parts, lambda t: t[..., 0])
+                for key, parts in fronts.items()
+            }
+            for fronts in self.parts
+        ]
+        tried = 0
+        for case in cases:
+            if case.promise >= self.value or tried >= _QUICK_CASES:
+                break
+            if case.disjoint:
+                a, b = (quick[m][case.keys[m]] for m in range(2))
+                if a is not None and b is not None:
+                    self._offer(float(self.beside(a[2], b[2])), a[1].tolist(), b[1].tolist())
+                continue
+            tried += 1
+            found = priced(self.instance, case.keys[0][0], self._joint(case), self.together)
+            if found is not None:
+                self._offer_joint(found[0], found[1])
+        for case in cases:
+            if case.promise >= self.value:
+                break
+            self._solve(case)
+        if self.rows is None:
+            return None
+        choice = [0] * len(self.instance.units)
+        for mesh, rows in enumerate(self.rows):
+            for unit, row in zip(self.instance.meshes[mesh], rows, strict=True):
+                choice[unit] = row
+        return self.value, choice
+
+    def beside(self, a: FloatArray, b: FloatArray) -> FloatArray:
+        """Value of disjoint meshes from their totals, which broadcast."""
+        if self.instance.staleness == 0:
+            return self._beside(a + b)
+        syncs = self.instance.syncs
+        own = [sum(s.shared_s for s in syncs if s.trainer == s.engine == m) for m in range(2)]
+        both = sum(s.disjoint_s for s in syncs if s.trainer != s.engine)
+        return both + np.maximum(a[..., 0] + own[0], b[..., 0] + own[1])
+
+    def _cases(self) -> list[_Case]:
+        cases = []
+        for keys in product(self.parts[0], self.parts[1]):
+            a, b = (self.least[m][keys[m]] for m in range(2))
+            if self._room(keys):
+                cases.append(_Case(float(self.beside(a, b)), True, keys))
+            if keys[0][0] == keys[1][0] and (0, 1) not in self.instance.apart:
+                cases.append(_Case(float(self.together(a + b)), False, keys))
+        return cases
+
+    def _room(self, keys: tuple[Key, Key]) -> bool:
+        """Whether meshes of these sizes can be disjoint."""
+        (group_a, size_a), (group_b, size_b) = keys
+        return group_a != group_b or size_a + size_b <= self.instance.group_devices[group_a]
+
+    def _solve(self, case: _Case) -> None:
+        if not case.disjoint:
+            group = case.keys[0][0]
+            front = grow(self.instance, group, self._joint(case), self.together, self.value)
+            if front is not None:
+                values = self.together(front.time_s)
+                k = int(values.argmin())
+                self._offer_joint(float(values[k]), front.rows[k])
             return
-        k = int(values.argmin())
-        if not math.isfinite(values.flat[k]) or (best is not None and values.flat[k] >= best[0]):
+        a, b = self._front(0, case.keys[0]), self._front(1, case.keys[1])
+        if a is None or b is None:
             return
-        i, j = divmod(k, len(right))
-        best = float(values.flat[k]), _choice(instance, [(0, left.rows[i]), (1, right.rows[j])])
+        values = self.beside(a.time_s[:, None, :], b.time_s[None, :, :])
+        i, j = divmod(int(values.argmin()), len(b))
+        self._offer(float(values[i, j]), a.rows[i].tolist(), b.rows[j].tolist())
 
-    for key_a, left in fronts[0].items():
-        for key_b, right in fronts[1].items():
-            same_group = key_a[0] == key_b[0]
-            if not same_group or key_a[1] + key_b[1] <= instance.group_devices[key_a[0]]:
-                if instance.staleness == 0:
-                    values = beside(left.time_s[:, None, :] + right.time_s[None, :, :])
-                else:
-                    values = sync_s + np.maximum(
-                        left.time_s[:, None, 0] + _own_syncs(instance, 0),
-                        right.time_s[None, :, 0] + _own_syncs(instance, 1),
-                    )
-                offer(values, (key_a, key_b), left, right)
-            if same_group and (0, 1) not in instance.apart:
-                values = together(left.time_s[:, None, :] + right.time_s[None, :, :])
-                offer(
-                    np.where(_fit(instance, key_a[0], left, right), values, np.inf),
-                    (key_a, key_b),
-                    left,
-                    right,
-                )
-    return best
+    def _front(self, mesh: int, key: Key) -> Front | None:
+        """Combinations of one mesh that can be of use beside some size of the other."""
+        if key not in self.grown[mesh]:
+            beside = [
+                least
+                for other, least in self.least[1 - mesh].items()
+                if self._room((key, other) if mesh == 0 else (other, key))
+            ]
+            rest = np.min(beside, axis=0)
 
+            def value(totals: FloatArray) -> FloatArray:
+                return self.beside(totals, rest) if mesh == 0 else self.beside(rest, totals)
 
-def _own_syncs(instance: Instance, mesh: int) -> float:
-    """Seconds of the syncs within one mesh."""
-    return sum(s.shared_s for s in instance.syncs if s.trainer == s.engine == mesh)
+            front = grow(self.instance, key[0], self.parts[mesh][key], value, self.value)
+            self.grown[mesh][key] = front
+        return self.grown[mesh][key]
 
+    def _joint(self, case: _Case) -> list[Front]:
+        return self.parts[0][case.keys[0]] + self.parts[1][case.keys[1]]
 
-def _fit(instance: Instance, group: int, left: Front, right: Front) -> npt.NDArray[np.bool_]:
-    """Matrix of the combinations that fit on shared devices."""
-    held = left.resident_bytes[:, None] + right.resident_bytes[None, :]
-    extra = np.maximum(left.extra_bytes[:, None], right.extra_bytes[None, :])
-    host = left.host_bytes[:, None] + right.host_bytes[None, :]
-    fits: npt.NDArray[np.bool_] = (held + extra <= instance.group_memory_bytes[group]) & (
-        host <= instance.group_host_bytes[group]
-    )
-    return fits
+    def _offer_joint(self, value: float, rows: IntArray) -> None:
+        first = len(self.instance.meshes[0])
+        self._offer(value, rows[:first].tolist(), rows[first:].tolist())
+
+    def _offer(self, value: float, first: list[int], second: list[int]) -> None:
+        if value < self.value:
+            self.value, self.rows = value, (first, second)

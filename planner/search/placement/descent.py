@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.search.placement.bounds import Bounds, EventTables
-from planner.search.placement.driver import Search
 from planner.search.placement.evaluate import Evaluator, Plan
-from planner.search.placement.fronts import Front, fastest_mix, mesh_fronts
-from planner.search.placement.instance import FloatArray, Instance, IntArray, Options
+from planner.search.placement.fronts import fastest_mix, priced, unit_fronts
+from planner.search.placement.instance import FloatArray, Instance, IntArray
+from planner.search.placement.state import Search
 
 # A move must gain this part of the step time: less may be rounding.
 _LEAST_GAIN = 1e-9
@@ -28,8 +28,8 @@ _PENALTY_S = 1e12
 
 
 @dataclass(frozen=True)
-class Moves:
-    """Alternatives of one mesh, k of them, with what the starts look at."""
+class Alternatives:
+    """What one mesh can be changed to whatever it is now; k alternatives."""
 
     rows: IntArray
     """Rows of the mesh's units' options; shape [k, units]."""
@@ -47,19 +47,37 @@ class Descent:
         self.evaluator = evaluator
         self.bounds = Bounds(instance)
         self.tables = EventTables(instance)
-        # A lone unit moves through all its options; sharing units through their useful mixes.
-        self.moves = [
-            _alone(instance.options[members[0]])
-            if len(members) == 1
-            else _joined(mesh_fronts(instance, mesh, [frozenset(range(instance.n_calls))]))
+        self.alternatives = [
+            _alone(instance, members[0]) if len(members) == 1 else _joined(instance, mesh)
             for mesh, members in enumerate(instance.meshes)
         ]
+
+    def moves(self, choice: Sequence[int], mesh: int) -> IntArray:
+        """Rows that a mesh's units can be changed to; shape [k, units].
+
+        A lone unit takes any of its options. Of units that share a mesh either all change to a good
+        combination for another size, or one changes to another option of the same size.
+        """
+        rows = self.alternatives[mesh].rows
+        members = self.instance.meshes[mesh]
+        if len(members) == 1:
+            return rows
+        now = np.array([choice[u] for u in members], dtype=np.int64)
+        group, devices = self.instance.options[members[0]].key(choice[members[0]])
+        parts = [rows]
+        for k, unit in enumerate(members):
+            options = self.instance.options[unit]
+            same = np.flatnonzero((options.group == group) & (options.devices == devices))
+            changed = np.tile(now, (len(same), 1))
+            changed[:, k] = same
+            parts.append(changed)
+        return np.concatenate(parts)
 
     def run(self, search: Search) -> None:
         """Descend from every start; offer all plans met to the search."""
         begun: set[tuple[int, ...]] = set()
         if search.best is not None:
-            begun.add(search.best.choice)
+            begun.add(tuple(self.instance.rows(search.best.origin)))
             self.improve(search.best, search)
         for start in self._starts():
             if search.clock.stop() and search.best is not None:
@@ -69,14 +87,14 @@ class Descent:
             begun.add(tuple(start))
             plan = self.evaluator.evaluate(start) or self._repaired(start)
             search.offer(plan)
-            if plan is not None and not search.done:
+            if plan is not None and not search.proven:
                 self.improve(plan, search)
 
     def improve(self, plan: Plan, search: Search) -> Plan:
         """Change one mesh at a time while that helps."""
         for _ in range(_ROUNDS):
             before = plan.value_s
-            for mesh in range(len(self.moves)):
+            for mesh in range(len(self.alternatives)):
                 if search.clock.stop():
                     return plan
                 plan = self._best_move(plan, mesh)
@@ -85,32 +103,31 @@ class Descent:
                 break
         return plan
 
-    def moved(self, choice: Sequence[int], mesh: int, row: int) -> list[int]:
-        """The choice with one mesh changed to one of its alternatives."""
+    def moved(self, choice: Sequence[int], mesh: int, rows: IntArray) -> list[int]:
+        """The choice with one mesh's units changed to the given rows."""
         result = list(choice)
-        units = self.instance.meshes[mesh]
-        for unit, option in zip(units, self.moves[mesh].rows[row].tolist(), strict=True):
+        for unit, option in zip(self.instance.meshes[mesh], rows.tolist(), strict=True):
             result[unit] = option
         return result
 
-    def lower_bounds(self, choice: Sequence[int], mesh: int) -> FloatArray:
-        """Lower bound of each move of one mesh, the other meshes as chosen; shape [moves]."""
-        moves = self.moves[mesh]
-        duration_s, area = self.tables.rows(len(moves.rows))
+    def lower_bounds(self, choice: Sequence[int], mesh: int, moves: IntArray) -> FloatArray:
+        """Lower bound of each move of one mesh, the other meshes as chosen; shape [k]."""
+        duration_s, area = self.tables.rows(len(moves))
         members = self.instance.meshes[mesh]
         for unit, rows in enumerate(self.instance.options):
-            index = moves.rows[:, members.index(unit)] if unit in members else [choice[unit]]
+            index = moves[:, members.index(unit)] if unit in members else [choice[unit]]
             self.tables.fill(unit, rows.take(index), duration_s, area)
         return self.bounds.evaluate(duration_s, area)
 
     def _best_move(self, plan: Plan, mesh: int) -> Plan:
         limit = plan.value_s * (1 - _LEAST_GAIN)
-        lower = self.lower_bounds(plan.choice, mesh)
-        for row in np.argsort(lower, kind="stable")[:_TRIES].tolist():
-            if lower[row] >= limit:
+        choice = self.instance.rows(plan.origin)
+        moves = self.moves(choice, mesh)
+        lower = self.lower_bounds(choice, mesh, moves)
+        for k in np.argsort(lower, kind="stable")[:_TRIES].tolist():
+            if lower[k] >= limit:
                 break
-            choice = self.moved(plan.choice, mesh, row)
-            found = self.evaluator.evaluate(choice, limit)
+            found = self.evaluator.evaluate(self.moved(choice, mesh, moves[k]), limit)
             if found is not None:
                 plan, limit = found, found.value_s * (1 - _LEAST_GAIN)
         return plan
@@ -119,21 +136,22 @@ class Descent:
         """Choices to begin from: fastest options; fastest in half the devices; side by side, each
         with its part of the devices by work; nothing left resident; and least memory."""
         total = sum(self.instance.group_devices)
-        work = [float((moves.sum_s * moves.devices).min()) for moves in self.moves]
+        work = [float((moves.sum_s * moves.devices).min()) for moves in self.alternatives]
         part = [max(1.0, total * w / sum(work)) if sum(work) > 0 else 1.0 for w in work]
+        known = self.alternatives
         costs = (
-            [m.sum_s for m in self.moves],
-            [m.sum_s + _PENALTY_S * (2 * m.devices > total) for m in self.moves],
-            [m.sum_s + _PENALTY_S * (m.devices > p) for m, p in zip(self.moves, part, strict=True)],
-            [m.sum_s + m.resident_bytes for m in self.moves],
-            [m.sum_s + m.peak_bytes for m in self.moves],
+            [k.sum_s for k in known],
+            [k.sum_s + _PENALTY_S * (2 * k.devices > total) for k in known],
+            [k.sum_s + _PENALTY_S * (k.devices > p) for k, p in zip(known, part, strict=True)],
+            [k.sum_s + k.resident_bytes for k in known],
+            [k.sum_s + k.peak_bytes for k in known],
         )
         return [self._choice([int(np.argmin(cost)) for cost in picks]) for picks in costs]
 
     def _choice(self, picks: Sequence[int]) -> list[int]:
         choice = [0] * len(self.instance.units)
         for mesh, row in enumerate(picks):
-            choice = self.moved(choice, mesh, row)
+            choice = self.moved(choice, mesh, self.alternatives[mesh].rows[row])
         return choice
 
     def _repaired(self, start: list[int]) -> Plan | None:
@@ -147,9 +165,10 @@ class Descent:
                 for u in self.instance.meshes[mesh]
             )
 
-        for mesh in sorted(range(len(self.moves)), key=lambda m: (-kept(m), m)):
-            moves = self.moves[mesh]
-            choice = self.moved(choice, mesh, int(np.argmin(moves.resident_bytes + moves.sum_s)))
+        for mesh in sorted(range(len(self.alternatives)), key=lambda m: (-kept(m), m)):
+            known = self.alternatives[mesh]
+            least = int(np.argmin(known.resident_bytes + known.sum_s))
+            choice = self.moved(choice, mesh, known.rows[least])
             plan = self.evaluator.evaluate(choice)
             if plan is not None:
                 return plan
@@ -165,29 +184,46 @@ def all_together(instance: Instance) -> list[list[int]]:
         meshes=(tuple(range(len(instance.units))),),
         mesh_of=(0,) * len(instance.units),
     )
-    found = fastest_mix(joined, 0, [frozenset(range(instance.n_calls))], lambda t: t[:, 0])
+    calls = [frozenset(range(instance.n_calls))]
+    found = fastest_mix(joined, 0, calls, lambda totals: totals[..., 0], exact=False)
     return [] if found is None else [found[1]]
 
 
-def _alone(rows: Options) -> Moves:
-    return Moves(
-        np.arange(len(rows))[:, None],
-        rows.devices,
-        rows.time_s.sum(axis=1),
-        rows.resident_bytes,
-        rows.resident_bytes + rows.extra_bytes,
+def _alone(instance: Instance, unit: int) -> Alternatives:
+    options = instance.options[unit]
+    return Alternatives(
+        np.arange(len(options))[:, None],
+        options.devices,
+        options.time_s.sum(axis=1),
+        options.resident_bytes,
+        options.resident_bytes + options.extra_bytes,
     )
 
 
-def _joined(fronts: dict[tuple[int, int], Front]) -> Moves:
-    parts = list(fronts.values())
-    if not parts:
-        empty = np.zeros(0)
-        return Moves(np.zeros((0, 1), dtype=np.int64), empty.astype(np.int64), empty, empty, empty)
-    return Moves(
-        np.concatenate([part.rows for part in parts]),
-        np.concatenate([np.full(len(f), key[1], dtype=np.int64) for key, f in fronts.items()]),
-        np.concatenate([part.time_s[:, 0] for part in parts]),
-        np.concatenate([part.resident_bytes for part in parts]),
-        np.concatenate([part.resident_bytes + part.extra_bytes for part in parts]),
+def _joined(instance: Instance, mesh: int) -> Alternatives:
+    """Good combinations of a mesh's units for each size."""
+    members = instance.meshes[mesh]
+    fronts = unit_fronts(instance, mesh, [frozenset(range(instance.n_calls))])
+    rows, devices = [], []
+    for key, parts in fronts.items():
+        smallest = [
+            part.take([int(np.argmin(cost))])
+            for part in parts
+            for cost in (part.resident_bytes, part.resident_bytes + part.extra_bytes)
+        ]
+        mixes = [np.concatenate([p.rows[0] for p in smallest[k::2]]) for k in range(2)]
+        found = priced(instance, key[0], parts, lambda totals: totals[..., 0])
+        if found is not None:
+            mixes.insert(0, found[1])
+        rows += mixes
+        devices += [key[1]] * len(mixes)
+    table = np.array(rows, dtype=np.int64).reshape(len(rows), len(members))
+    options = [instance.options[u].take(table[:, k]) for k, u in enumerate(members)]
+    resident = np.sum([o.resident_bytes for o in options], axis=0)
+    return Alternatives(
+        table,
+        np.array(devices, dtype=np.int64),
+        np.sum([o.time_s.sum(axis=1) for o in options], axis=0),
+        resident,
+        resident + np.max([o.extra_bytes for o in options], axis=0),
     )

@@ -18,10 +18,8 @@ from planner.simulate.period import best_period
 class Plan:
     """A feasible plan in the search's own terms."""
 
-    choice: tuple[int, ...]
-    """Row of each unit's option in `Instance.options`."""
     origin: tuple[int, ...]
-    """The same as indices into the problem's own arrays."""
+    """Each unit's option as an index into the problem's own arrays (`Instance.rows` finds it)."""
     first: tuple[int, ...]
     """First device of each mesh."""
     disjoint: int
@@ -166,9 +164,8 @@ class Evaluator:
         if found is None:
             return None
         value, starts = found
-        rows = tuple(int(row) for row in choice)
-        origin = tuple(int(instance.options[u].origin[row]) for u, row in enumerate(rows))
-        return Plan(rows, origin, places.first, actual, tuple(starts), value)
+        origin = instance.origins(choice)
+        return Plan(origin, places.first, actual, tuple(starts), value)
 
     def _actual(self, keys: Sequence[Key], first: Sequence[int]) -> int:
         mask = 0

@@ -1,4 +1,4 @@
-"""The useful combinations of options of the units that share one mesh."""
+"""Useful combinations of options of units that meet on the same devices."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.search.pareto import non_dominated
-from planner.search.placement.instance import Instance, Key, Options
+from planner.search.placement.instance import FloatArray, Instance, IntArray, Key
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+Value = Callable[[FloatArray], FloatArray]
+"""Totals of the event sets [..., sets] -> values [...]; monotone in each total."""
+
+# Prices of the whole of a device's (or host's) memory, in multiples of the step's least time, and
+# how many limits on the extra of the running call are tried with each.
+_PRICES = (0.0, *np.geomspace(1e-3, 1e2, 20).tolist())
+_EXTRA_LIMITS = 16
 
 
 @dataclass(frozen=True)
 class Front:
-    """Combinations that fit together on a mesh of one group and size, k of them."""
+    """Combinations of options of some units, k of them."""
 
     rows: IntArray
-    """Row of each member's option; shape [k, members]."""
+    """Row of each unit's option; shape [k, units]."""
     time_s: FloatArray
     """Total time of each set of events asked for; shape [k, sets]."""
     resident_bytes: FloatArray
@@ -37,34 +42,129 @@ class Front:
         return Front(**{name: value[chosen] for name, value in vars(self).items()})
 
 
-def mesh_fronts(
+def unit_fronts(
     instance: Instance, mesh: int, event_sets: Sequence[frozenset[int]]
-) -> dict[Key, Front]:
-    """Non-dominated combinations for every group and size that the mesh's units have options for.
+) -> dict[Key, list[Front]]:
+    """For every group and size that the mesh may have, the useful options of each of its units.
 
-    Criteria: the total time of the unit's calls in each of `event_sets` (any objective that is
-    monotone in these totals is safe), resident bytes, bytes at the peak, and host bytes. (Beside
-    others that hold R and need at most X more, a mesh with residents r and extra x needs
-    R + r + max(x, X), which is monotone in r and r + x.)
+    Criteria: the total time of the unit's calls in each of `event_sets`, resident bytes, bytes at
+    the peak, and host bytes. (Beside others that hold R and need at most X more, residents r and
+    extra x need R + r + max(x, X), which is monotone in r and r + x.)
     """
     members = instance.meshes[mesh]
     common = set.intersection(*(instance.keys(u) for u in members))
-    fronts: dict[Key, Front] = {}
-    for key in sorted(common):
-        front: Front | None = None
-        for unit in members:
-            other = _single(instance, unit, key, event_sets)
-            front = other if front is None else _merged(front, other)
-            front = _reduced(instance, key, front)
-            if len(front) == 0:
-                break
-        if front is not None and len(front):
-            fronts[key] = front
-    return fronts
+    fronts = {
+        key: [
+            _reduced(instance, key[0], _single(instance, unit, key, event_sets)) for unit in members
+        ]
+        for key in sorted(common)
+    }
+    return {key: parts for key, parts in fronts.items() if all(len(part) for part in parts)}
+
+
+def least_times(parts: Sequence[Front]) -> FloatArray:
+    """Smallest total of each event set for each unit; shape [units, sets]."""
+    return np.stack([part.time_s.min(axis=0) for part in parts])
+
+
+def grow(
+    instance: Instance, group: int, parts: Sequence[Front], value: Value, limit: float
+) -> Front | None:
+    """The non-dominated combinations of all units whose `value` is below `limit`, or None.
+
+    They fit together on one device of the group. Exact: a partial combination is dropped only if
+    the least times of the units to come cannot bring it below the limit.
+    """
+    least = least_times(parts)
+    front: Front | None = None
+    for k, part in enumerate(parts):
+        others = np.delete(least, k, axis=0).sum(axis=0)
+        part = part.take(value(part.time_s + others) < limit)
+        front = part if front is None else _merged(front, part)
+        rest = least[k + 1 :].sum(axis=0)
+        front = _reduced(instance, group, front.take(value(front.time_s + rest) < limit))
+        if len(front) == 0:
+            return None
+    return front
+
+
+def priced(
+    instance: Instance, group: int, parts: Sequence[Front], value: Value
+) -> tuple[float, IntArray, FloatArray] | None:
+    """A good combination that fits: its value, rows, and totals [sets]; None if none was found.
+
+    Every unit takes its cheapest option under prices of resident and host memory, for a range of
+    prices and of limits on the largest extra (Lagrangian relaxation without the search for prices).
+    """
+    # Options that do not fit are gone, so without memory nothing needs any: no division by zero.
+    memory = instance.group_memory_bytes[group] or 1.0
+    host = instance.group_host_bytes[group] or 1.0
+    seconds = sum(float(part.time_s.sum(axis=1).min()) for part in parts)
+    prices = np.array([(a, b) for a in _PRICES for b in _PRICES[::3]]) * max(seconds, 1e-12)
+    extras = np.unique(np.concatenate([part.extra_bytes for part in parts]))
+    needed = max(float(part.extra_bytes.min()) for part in parts)
+    costs = [
+        part.time_s.sum(axis=1)
+        + prices @ np.stack([part.resident_bytes / memory, part.host_bytes / host])
+        for part in parts
+    ]
+    best: tuple[float, IntArray, FloatArray] | None = None
+    for limit in extras[extras >= needed][:: -max(1, len(extras) // _EXTRA_LIMITS)]:
+        picked = [
+            part.take(np.where(part.extra_bytes <= limit, cost, np.inf).argmin(axis=1))
+            for part, cost in zip(parts, costs, strict=True)
+        ]
+        totals = np.sum([part.time_s for part in picked], axis=0)
+        held = np.sum([part.resident_bytes for part in picked], axis=0)
+        extra = np.max([part.extra_bytes for part in picked], axis=0)
+        on_host = np.sum([part.host_bytes for part in picked], axis=0)
+        values = np.where((held + extra <= memory) & (on_host <= host), value(totals), np.inf)
+        k = int(values.argmin())
+        if math.isfinite(values[k]) and (best is None or values[k] < best[0]):
+            rows = np.concatenate([part.rows[k] for part in picked])
+            best = float(values[k]), rows, totals[k]
+    return best
+
+
+def fastest_mix(
+    instance: Instance,
+    mesh: int,
+    event_sets: Sequence[frozenset[int]],
+    value: Value,
+    *,
+    exact: bool,
+) -> tuple[float, list[int]] | None:
+    """The combination of options of one mesh's units that fits and has the smallest `value`.
+
+    Returns the value and the row of each unit of the mesh, or None if nothing fits. Without
+    `exact` a good combination is enough, if one is found at once.
+    """
+    fronts = unit_fronts(instance, mesh, event_sets)
+    promise = {key: float(value(least_times(parts).sum(axis=0))) for key, parts in fronts.items()}
+    order = sorted(fronts, key=lambda key: (promise[key], key))
+    best: tuple[float, list[int]] | None = None
+    for key in order:
+        if best is not None and promise[key] >= best[0]:
+            break
+        found = priced(instance, key[0], fronts[key], value)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found[0], found[1].tolist()
+    if best is not None and not exact:
+        return best
+    for key in order:
+        limit = math.inf if best is None else best[0]
+        if promise[key] >= limit:
+            break
+        front = grow(instance, key[0], fronts[key], value, limit)
+        if front is not None:
+            values = value(front.time_s)
+            k = int(values.argmin())
+            best = float(values[k]), front.rows[k].tolist()
+    return best
 
 
 def _single(instance: Instance, unit: int, key: Key, event_sets: Sequence[frozenset[int]]) -> Front:
-    options: Options = instance.options[unit]
+    options = instance.options[unit]
     index = np.flatnonzero((options.group == key[0]) & (options.devices == key[1]))
     rows = options.take(index)
     counts = np.zeros((rows.time_s.shape[1], len(event_sets)))
@@ -93,53 +193,13 @@ def _merged(left: Front, right: Front) -> Front:
     )
 
 
-def _reduced(instance: Instance, key: Key, front: Front) -> Front:
-    fits = (front.resident_bytes + front.extra_bytes <= instance.group_memory_bytes[key[0]]) & (
-        front.host_bytes <= instance.group_host_bytes[key[0]]
+def _reduced(instance: Instance, group: int, front: Front) -> Front:
+    """Those that fit and that no other dominates."""
+    peak = front.resident_bytes + front.extra_bytes
+    front = front.take(
+        (peak <= instance.group_memory_bytes[group])
+        & (front.host_bytes <= instance.group_host_bytes[group])
     )
-    front = front.take(fits)
     peak = front.resident_bytes + front.extra_bytes
     criteria = np.column_stack([front.time_s, front.resident_bytes, peak, front.host_bytes])
-    front = front.take(non_dominated(criteria))
-    # Fastest first, so that the first one that fits beside others is the best for a single set.
-    return front.take(np.argsort(front.time_s.sum(axis=1), kind="stable"))
-
-
-def fastest_mix(
-    instance: Instance,
-    mesh: int,
-    event_sets: Sequence[frozenset[int]],
-    value: Callable[[FloatArray], FloatArray],
-) -> tuple[float, list[int]] | None:
-    """The combination of options of one mesh's units that fits and has the smallest `value`.
-
-    `value` maps totals of the event sets [k, sets] to [k] and is monotone. Returns the value and
-    the row of each unit of the mesh, or None if nothing fits. Exact; far cheaper than all fronts,
-    since combinations that cannot beat the best one are dropped as they grow.
-    """
-    members = instance.meshes[mesh]
-    common = set.intersection(*(instance.keys(u) for u in members))
-    parts = {key: [_single(instance, unit, key, event_sets) for unit in members] for key in common}
-    least = {
-        key: np.stack([part.time_s.min(axis=0) for part in fronts]) for key, fronts in parts.items()
-    }
-    promise = {key: float(value(rows.sum(axis=0)[None, :])[0]) for key, rows in least.items()}
-    best: tuple[float, list[int]] | None = None
-    for key in sorted(common, key=lambda k: (promise[k], k)):
-        limit = math.inf if best is None else best[0]
-        if promise[key] >= limit:
-            break
-        front: Front | None = None
-        for k, part in enumerate(parts[key]):
-            front = part if front is None else _merged(front, part)
-            rest = least[key][k + 1 :].sum(axis=0)
-            front = front.take(value(front.time_s + rest) < limit)
-            front = _reduced(instance, key, front)
-            if len(front) == 0:
-                break
-        if front is not None and len(front):
-            values = value(front.time_s)
-            k = int(values.argmin())
-            if values[k] < limit:
-                best = float(values[k]), front.rows[k].tolist()
-    return best
+    return front.take(non_dominated(criteria))

@@ -63,7 +63,7 @@ def _memory_shortage(
     model = build(instance, 1.0, 0)
     add_capacity(model)
     stretch = model.cp.new_int_var(0, 64 * MEMORY_PARTS, "stretch")
-    add_memory(model, stretch)
+    add_memory(model, MEMORY_PARTS, stretch)
     model.cp.minimize(stretch)
     solver = _solved(model, clock)
     if solver is None:

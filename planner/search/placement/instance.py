@@ -31,7 +31,7 @@ class Options:
     """Options of one unit that could run alone; n of them, c calls."""
 
     origin: IntArray
-    """Index in the unit's own arrays; shape [n]."""
+    """Index in the unit's own arrays, ascending; shape [n]."""
     group: IntArray
     devices: IntArray
     time_s: FloatArray
@@ -127,6 +127,25 @@ class Instance:
         """Groups and sizes that the unit has options for."""
         rows = self.options[unit]
         return set(zip(rows.group.tolist(), rows.devices.tolist(), strict=True))
+
+    def origins(self, choice: Sequence[int]) -> tuple[int, ...]:
+        """Indices into the problem's own arrays of the options in the given rows."""
+        return tuple(
+            int(options.origin[row]) for options, row in zip(self.options, choice, strict=True)
+        )
+
+    def rows(self, origins: Sequence[int]) -> list[int]:
+        """Rows of the options with these indices in the problem's own arrays.
+
+        Raises ValueError if one of them is not an option of this instance.
+        """
+        choice = []
+        for options, origin in zip(self.options, origins, strict=True):
+            row = int(np.searchsorted(options.origin, origin))
+            if row == len(options) or options.origin[row] != origin:
+                raise ValueError(f"option {origin} is not among the options")
+            choice.append(row)
+        return choice
 
     def durations(self, choice: Sequence[int], disjoint: int) -> list[float]:
         """Durations of all events.

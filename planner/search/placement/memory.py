@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from planner.search.placement.instance import Instance
 from planner.search.placement.relative import Model, floor_units
 
-# Parts that the memory of a device (or of a node's host) is divided into: rounding down loses at
-# most one part in this many for each unit's state, and true bytes are checked on every solution.
+# Parts that the memory of a device is divided into for the finest result: rounding down loses at
+# most one part for each unit's state, and true bytes are checked on every solution.
 MEMORY_PARTS = 1 << 16
 
 
-def add_memory(model: Model, stretch: Any = 0) -> None:
+def add_memory(model: Model, parts: int, stretch: Any = 0) -> None:
     """Device and host memory of every set of meshes that pairwise share devices.
 
     On a shared device the residents of all units and the largest extra of one unit fit; on a shared
     node the host memory of all. A single mesh is a set too: its units always share. Rows that
-    cannot be violated are left out. `stretch` adds that many parts to every capacity.
+    cannot be violated are left out. Capacities are `parts` parts, plus `stretch`.
     """
     instance = model.instance
     meshes = range(len(instance.meshes))
@@ -29,27 +30,29 @@ def add_memory(model: Model, stretch: Any = 0) -> None:
                 continue
             sharing = [model.disjoint[pair].negated() for pair in combinations(subset, 2)]
             units = [u for m in subset for u in instance.meshes[m]]
-            _device_rows(model, units, sharing, stretch)
-            _host_row(model, units, sharing, stretch)
+            _device_rows(model, units, sharing, parts, stretch)
+            _host_row(model, units, sharing, parts, stretch)
 
 
-def _device_rows(model: Model, units: list[int], sharing: list[Any], stretch: Any) -> None:
-    resident = {u: _share(model, u, "resident_bytes") for u in units}
+def _device_rows(
+    model: Model, units: list[int], sharing: list[Any], parts: int, stretch: Any
+) -> None:
+    instance = model.instance
+    resident = {u: share(instance, u, "resident_bytes", parts) for u in units}
     for running in units:
-        extra = _share(model, running, "extra_bytes")
+        extra = share(instance, running, "extra_bytes", parts)
         # Residents alone need one row only.
         if extra.any() or running == units[0]:
-            _add(model, {**resident, running: resident[running] + extra}, sharing, stretch)
+            _add(model, {**resident, running: resident[running] + extra}, sharing, parts, stretch)
 
 
-def _host_row(model: Model, units: list[int], sharing: list[Any], stretch: Any) -> None:
-    host = {u: _share(model, u, "host_bytes_per_node") for u in units}
-    _add(model, host, sharing, stretch)
+def _host_row(model: Model, units: list[int], sharing: list[Any], parts: int, stretch: Any) -> None:
+    host = {u: share(model.instance, u, "host_bytes_per_node", parts) for u in units}
+    _add(model, host, sharing, parts, stretch)
 
 
-def _share(model: Model, unit: int, name: str) -> Any:
+def share(instance: Instance, unit: int, name: str, parts: int) -> Any:
     """Parts of its group's memory that each option takes; rounded down."""
-    instance = model.instance
     limits = (
         instance.group_host_bytes if name == "host_bytes_per_node" else instance.group_memory_bytes
     )
@@ -57,14 +60,16 @@ def _share(model: Model, unit: int, name: str) -> Any:
     limit = np.asarray(limits, dtype=np.float64)[rows.group]
     values = np.asarray(getattr(rows, name), dtype=np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        parts = np.where(values > 0, values / limit, 0.0)
-    return floor_units(parts, 1 / MEMORY_PARTS)
+        fraction = np.where(values > 0, values / limit, 0.0)
+    return floor_units(fraction, 1 / parts)
 
 
-def _add(model: Model, coefficients: dict[int, Any], sharing: list[Any], stretch: Any) -> None:
-    if sum(int(c.max()) for c in coefficients.values()) <= MEMORY_PARTS:
+def _add(
+    model: Model, coefficients: dict[int, Any], sharing: list[Any], parts: int, stretch: Any
+) -> None:
+    if sum(int(c.max()) for c in coefficients.values()) <= parts:
         return
     total = sum(model.weighted(u, c) for u, c in coefficients.items())
-    row = model.cp.add(total <= MEMORY_PARTS + stretch)
+    row = model.cp.add(total <= parts + stretch)
     if sharing:
         row.only_enforce_if(sharing)

@@ -18,13 +18,15 @@ from planner.search.placement.relative import (
 from planner.search.placement.windows import add_serial, add_windows, area
 
 
-def step_model(instance: Instance, tick_s: float, most: int, least: int) -> Model:
+def step_model(
+    instance: Instance, tick_s: float, memory_parts: int, most: int, least: int
+) -> Model:
     """The whole model of an instance; its objective, in ticks, lies in [`least`, `most`]."""
     stale = instance.staleness
     model = build(instance, tick_s, most * (1 + stale))
     add_events(model)
     add_capacity(model)
-    add_memory(model)
+    add_memory(model, memory_parts)
     step = model.cp.new_int_var(least, most, "step")
     if stale == 0:
         add_order(model)
@@ -38,7 +40,9 @@ def step_model(instance: Instance, tick_s: float, most: int, least: int) -> Mode
     return model
 
 
-def load_model(instance: Instance, tick_s: float, most: int, least: int) -> Model:
+def load_model(
+    instance: Instance, tick_s: float, memory_parts: int, most: int, least: int
+) -> Model:
     """The period without a schedule: area of each group, load of meshes that share devices.
 
     A relaxation of `step_model` for asynchronous steps, close to it (a schedule that keeps busy
@@ -47,7 +51,7 @@ def load_model(instance: Instance, tick_s: float, most: int, least: int) -> Mode
     """
     model = build(instance, tick_s, most)
     add_capacity(model)
-    add_memory(model)
+    add_memory(model, memory_parts)
     step = model.cp.new_int_var(least, most, "step")
     _add_loads(model, step)
     model.cp.minimize(step)

@@ -10,11 +10,12 @@ from planner.search.placement.bounds import step_bound
 from planner.search.placement.chain import solve_chain
 from planner.search.placement.clock import Clock
 from planner.search.placement.descent import Descent, all_together
-from planner.search.placement.driver import Search, prove
+from planner.search.placement.driver import prove
 from planner.search.placement.evaluate import Evaluator, Plan
 from planner.search.placement.instance import Instance, compile_instance
 from planner.search.placement.reduce import undominated
 from planner.search.placement.result import PlacementResult, PlacementSolution, Status
+from planner.search.placement.state import Search
 from planner.search.placement.topk import distinct
 from planner.search.problem import PlacementProblem
 
@@ -46,7 +47,7 @@ def solve_placement(
     clock = Clock(deadline_s, cancel)
     instance = compile_instance(problem)
     limit = math.inf if upper_bound_s is None else upper_bound_s - instance.fixed_s
-    search = Search(max(gap, _LEAST_GAP), limit, clock, seed)
+    search = Search(max(gap, _LEAST_GAP), limit, instance.fixed_s, clock, seed)
     shortage = infeasible.alone(problem)
     if shortage is None and all(len(rows) for rows in instance.options):
         reduced = undominated(instance)
@@ -56,7 +57,7 @@ def solve_placement(
             plans = distinct(reduced, evaluator, search, top, clock)
             return _found(reduced, search, plans, method)
         if search.bound_s < math.inf:
-            return _nothing(search)
+            return _nothing(reduced, search)
     if shortage is None:
         shortage = infeasible.together(problem, instance, clock)
     return PlacementResult(
@@ -85,22 +86,25 @@ def _solve(instance: Instance, evaluator: Evaluator, search: Search) -> str:
     for choice in all_together(instance):
         search.offer(evaluator.evaluate(choice))
     descent = Descent(instance, evaluator)
-    if any(len(moves.rows) == 0 for moves in descent.moves):
+    if any(len(known.rows) == 0 for known in descent.alternatives):
         search.raise_bound(math.inf)
         return "bound"
     descent.run(search)
     if search.done or search.clock.stop():
         return "bound"
     prove(instance, search)
+    if search.best is not None:
+        descent.improve(search.best, search)
     return "cp-sat"
 
 
 def _found(instance: Instance, search: Search, plans: list[Plan], method: str) -> PlacementResult:
     best = plans[0].value_s
     bound = min(search.bound_s, best)
-    optimal = bound >= best * (1 - search.gap)
+    optimal = search.proven
+    gap = (best - bound) / (best + instance.fixed_s) if best + instance.fixed_s > 0 else 0.0
     status: Status = "optimal" if optimal else "feasible"
-    message = f"proven within {100 * (1 - bound / best) if best > 0 else 0:.2f} %"
+    message = f"proven within {100 * gap:.2f} %"
     if not optimal and search.done:
         message = "no plan is better than the given upper bound"
     elif not optimal:
@@ -118,7 +122,7 @@ def _found(instance: Instance, search: Search, plans: list[Plan], method: str) -
     )
 
 
-def _nothing(search: Search) -> PlacementResult:
+def _nothing(instance: Instance, search: Search) -> PlacementResult:
     if search.done:
         message = "no plan is better than the given upper bound"
     elif search.clock.cancelled:
@@ -127,7 +131,7 @@ def _nothing(search: Search) -> PlacementResult:
         message = "stopped by the deadline before a plan was found"
     return PlacementResult(
         solutions=(),
-        bound_s=search.bound_s,
+        bound_s=search.bound_s + instance.fixed_s,
         optimal=False,
         status="cancelled" if search.clock.cancelled else "unknown",
         wall_s=search.clock.wall_s,
