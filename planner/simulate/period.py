@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from planner.simulate.makespan import maximal_cliques
+from planner.simulate.makespan import maximal_cliques, reachable
 
 # Rounding allowance, relative to the period.
 _SLACK = 1e-9
@@ -42,7 +42,7 @@ def best_period(
     if not all(math.isfinite(d) for d in durations):
         return None
     floor_s = load_bound(durations, conflicts, on_devices)
-    search = _Period(durations, conflicts, staleness, at_most_s, floor_s)
+    search = _Period(durations, arcs, conflicts, staleness, at_most_s, floor_s)
     n = len(durations)
     # Call n is the beginning of the iteration; everything lies within 1 + staleness periods of it.
     fixed: list[Arc] = [(a, b, durations[a], 0) for a, b in arcs]
@@ -75,6 +75,7 @@ class _Period:
     def __init__(
         self,
         durations: Sequence[float],
+        arcs: Sequence[tuple[int, int]],
         conflicts: Sequence[tuple[int, int]],
         staleness: int,
         at_most_s: float,
@@ -82,16 +83,28 @@ class _Period:
     ):
         self.durations = durations
         self.conflicts = conflicts
-        # |start_a - start_b| < (1 + staleness) P bounds the integer of a pair.
-        self.shifts = sorted(range(-staleness, staleness + 2), key=lambda j: (abs(2 * j - 1), j))
+        # |start_a - start_b| < (1 + staleness) P bounds the integer of a pair; where the data
+        # orders a before b, b starts no earlier than a ends (unless both last no time at all).
+        after = reachable(len(durations), arcs)
+        shifts = sorted(range(-staleness, staleness + 2), key=lambda j: (abs(2 * j - 1), j))
+        self.shifts = {
+            (a, b): [
+                j
+                for j in shifts
+                if durations[a] + durations[b] <= 0
+                or not (after[a] >> b & 1 and j > 0)
+                and not (after[b] >> a & 1 and j < 1)
+            ]
+            for a, b in conflicts
+        }
         self.best_s = at_most_s
         self.floor_s = floor_s
         self.starts: list[float] | None = None
 
     def visit(self, arcs: list[Arc], period_s: float, starts: list[float]) -> None:
         """Explore the choices that extend `arcs`; `starts` are lower bounds at `period_s`."""
-        solved = _smallest_period(arcs, period_s, starts)
-        if solved is None or solved[0] >= self.best_s * (1 - _SLACK):
+        solved = _smallest_period(arcs, period_s, starts, self.best_s * (1 - _SLACK))
+        if solved is None:
             return
         period_s, starts = solved
         pair = self._violated(period_s, starts)
@@ -101,9 +114,9 @@ class _Period:
         a, b = pair
         d = self.durations
         children = []
-        for rank, j in enumerate(self.shifts):
+        for rank, j in enumerate(self.shifts[pair]):
             longer = [*arcs, (a, b, d[a], j), (b, a, d[b], 1 - j)]
-            child = _smallest_period(longer, period_s, starts)
+            child = _smallest_period(longer, period_s, starts, self.best_s * (1 - _SLACK))
             if child is not None:
                 children.append((child[0], sum(child[1]), rank, longer, child))
         for value, _, _, longer, child in sorted(children, key=lambda c: c[:3]):
@@ -129,25 +142,28 @@ class _Period:
 
 
 def _smallest_period(
-    arcs: Sequence[Arc], period_s: float, starts: Sequence[float]
+    arcs: Sequence[Arc], period_s: float, starts: Sequence[float], limit_s: float
 ) -> tuple[float, list[float]] | None:
     """Smallest period >= `period_s` that satisfies all arcs, and the earliest starts under it.
 
-    `starts` must be lower bounds of the earliest starts at `period_s`. None: no period does.
+    `starts` must be lower bounds of the earliest starts at `period_s`. None: no period below
+    `limit_s` does.
     """
+    if period_s >= limit_s:
+        return None
     n = len(starts)
     current = list(starts)
     while True:
         origin: list[Arc | None] = [None] * n
         slack = _SLACK * period_s
+        lags = [(arc, arc[0], arc[1], arc[2] - arc[3] * period_s - slack) for arc in arcs]
         last = -1
         for _ in range(n + 1):
             last = -1
-            for arc in arcs:
-                a, b, work, periods = arc
-                start = current[a] + work - periods * period_s
-                if start > current[b] + slack:
-                    current[b] = start
+            for arc, a, b, lag in lags:
+                start = current[a] + lag
+                if start > current[b]:
+                    current[b] = start + slack
                     origin[b] = arc
                     last = b
             if last < 0:
@@ -161,6 +177,8 @@ def _smallest_period(
         if periods <= 0 or work / periods <= period_s:
             return None
         period_s = work / periods
+        if period_s >= limit_s:
+            return None
         # A longer period moves the arcs that span periods back: start afresh from the beginning.
         current = [0.0] * n
 

@@ -78,7 +78,7 @@ class Descent:
         begun: set[tuple[int, ...]] = set()
         if search.best is not None:
             begun.add(tuple(self.instance.rows(search.best.origin)))
-            self.improve(search.best, search)
+            self.improve_best(search)
         for start in self._starts():
             if search.clock.stop() and search.best is not None:
                 return
@@ -89,6 +89,11 @@ class Descent:
             search.offer(plan)
             if plan is not None and not search.proven:
                 self.improve(plan, search)
+
+    def improve_best(self, search: Search) -> None:
+        """Descend from the best plan known."""
+        if search.best is not None:
+            self.improve(search.best, search)
 
     def improve(self, plan: Plan, search: Search) -> Plan:
         """Change one mesh at a time while that helps."""

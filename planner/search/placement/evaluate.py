@@ -10,6 +10,7 @@ from itertools import combinations
 from planner.search.placement.instance import Instance, Key
 from planner.search.placement.realise import realise
 from planner.search.placement.relations import Relations
+from planner.search.placement.screen import Screen
 from planner.simulate.makespan import best_makespan
 from planner.simulate.period import best_period
 
@@ -53,6 +54,11 @@ class Evaluator:
                 self._always.append((a, b))
             elif mask:
                 self._sometimes.append((a, b, mask))
+        self._sync_bits = 0
+        for sync in instance.syncs:
+            if sync.trainer != sync.engine:
+                self._sync_bits |= instance.bit(sync.trainer, sync.engine)
+        self.screen = Screen(instance, self.relations, self.conflicts)
         self._conflicts: dict[int, tuple[tuple[int, int], ...]] = {}
         self.exact = True
         """No value so far is doubtful: every relation given up was proven impossible to realise."""
@@ -107,42 +113,47 @@ class Evaluator:
         keys = self.keys(choice)
         if keys is None:
             return None
-        resident, extra, host = self.memory(choice)
+        memory = self.memory(choice)
+        durations = self.instance.durations(choice, 0)
         best: Plan | None = None
-        settled: set[tuple[tuple[int, int], ...]] = set()
-        todo = list(self.relations.maximal(keys))
-        seen = set(todo)
+        settled: set[tuple[tuple[tuple[int, int], ...], int]] = set()
+        todo = self.screen.promising(keys, durations, memory)
+        seen = set(self.relations.maximal(keys))
         while todo:
-            disjoint = todo.pop(0)
-            if not self.relations.fits(disjoint, keys, resident, extra, host):
+            floor_s, disjoint = todo.pop(0)
+            if floor_s >= at_most_s:
+                break
+            # Relations that differ in nothing a schedule can feel have the same value.
+            case = self.conflicts(disjoint), disjoint & self._sync_bits
+            if case in settled:
                 continue
-            conflicts = self.conflicts(disjoint)
-            if not self.instance.syncs and conflicts in settled:
+            found = self.schedule(choice, disjoint, at_most_s)
+            if found is None:
+                settled.add(case)
                 continue
-            if self.schedule(choice, disjoint, at_most_s) is None:
-                settled.add(conflicts)
-                continue
-            plan = self.realised(choice, keys, host, disjoint)
+            plan = self._realised(choice, keys, memory[2], disjoint, found)
             if plan is None:
                 # No placement has all these pairs disjoint: try with one pair less.
                 fewer = [m for m in self.relations.weaker(keys, disjoint) if m not in seen]
                 seen.update(fewer)
-                todo.extend(fewer)
+                todo = sorted(todo + self.screen.promising(keys, durations, memory, fewer))
                 continue
-            settled.add(conflicts)
+            settled.add(case)
             if plan.value_s < at_most_s:
                 best, at_most_s = plan, plan.value_s
         self.exact &= not self.relations.truncated
         return best
 
-    def realised(
+    def _realised(
         self,
         choice: Sequence[int],
         keys: tuple[Key, ...],
         host: Sequence[float],
         disjoint: int,
+        scheduled: tuple[float, list[float]],
     ) -> Plan | None:
-        """A plan with real places under the given relations, or None if none was found."""
+        """A plan with real places under relations whose best schedule is known, or None if no
+        places were found."""
         instance = self.instance
         touching = sum(
             instance.bit(s.trainer, s.engine)
@@ -160,10 +171,10 @@ class Evaluator:
             self.exact &= places.exhaustive
             return None
         actual = self._actual(keys, places.first)
-        found = self.schedule(choice, actual)
-        if found is None:
-            return None
-        value, starts = found
+        value, starts = scheduled
+        if actual != disjoint:
+            # More pairs may be disjoint than asked for, and a sync may take another time.
+            value, starts = self.schedule(choice, actual) or scheduled
         origin = instance.origins(choice)
         return Plan(origin, places.first, actual, tuple(starts), value)
 

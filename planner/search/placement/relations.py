@@ -49,8 +49,6 @@ class Relations:
 
     def __init__(self, instance: Instance):
         self._devices = instance.group_devices
-        self._memory = instance.group_memory_bytes
-        self._host = instance.group_host_bytes
         self._n = len(instance.meshes)
         self._pairs = instance.pairs
         self._all = (1 << len(self._pairs)) - 1
@@ -133,28 +131,6 @@ class Relations:
             [i for i in range(self._n) if clique >> i & 1]
             for clique in maximal_cliques(self._n, adjacent)
         ]
-
-    def fits(
-        self,
-        disjoint: int,
-        keys: Sequence[Key],
-        resident_bytes: Sequence[float],
-        extra_bytes: Sequence[float],
-        host_bytes: Sequence[float],
-    ) -> bool:
-        """Whether meshes that share devices fit beside each other; sequences by mesh.
-
-        On every device the residents of all holders and the largest extra of one running call must
-        fit; on every node the host memory of its holders.
-        """
-        for clique in self.shared_cliques(disjoint):
-            group = keys[clique[0]][0]
-            held = sum(resident_bytes[i] for i in clique)
-            if held + max(extra_bytes[i] for i in clique) > self._memory[group]:
-                return False
-            if sum(host_bytes[i] for i in clique) > self._host[group]:
-                return False
-        return True
 
 
 def _maximal_without(start: int, forced: int, too_big: Sequence[int]) -> list[int]:

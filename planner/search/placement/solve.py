@@ -92,9 +92,8 @@ def _solve(instance: Instance, evaluator: Evaluator, search: Search) -> str:
     descent.run(search)
     if search.done or search.clock.stop():
         return "bound"
-    prove(instance, search)
-    if search.best is not None:
-        descent.improve(search.best, search)
+    prove(instance, search, descent)
+    descent.improve_best(search)
     return "cp-sat"
 
 

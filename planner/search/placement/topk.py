@@ -15,7 +15,7 @@ from planner.search.placement.state import Search
 # Plans slower than the best by more than this are no alternatives.
 _WORST = 0.15
 # Changes of one mesh that are evaluated exactly around each plan.
-_TRIES = 40
+_TRIES = 20
 
 Signature = tuple[tuple[tuple[int, int, int], ...], int]
 
