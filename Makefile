@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXAMPLE := examples/grpo-qwen3-30b-a3b-4x8-h100.yaml
 
-.PHONY: plan test check launcher-test bench format clean
+.PHONY: plan test check wheel-check launcher-test bench format clean
 
 # Installs once for every change of pyproject.toml.
 $(VENV)/.installed: pyproject.toml
@@ -25,6 +25,14 @@ check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The built wheel brings its data and plans from another folder.
+wheel-check: $(VENV)/.installed
+	rm -rf build/wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(BIN)/python -m zipfile -e build/wheel/*.whl build/wheel/unpacked
+	cd build/wheel/unpacked && PYTHONPATH=. $(abspath $(BIN))/python -m planner.cli.main plan \
+		$(CURDIR)/examples/grpo-qwen2.5-7b-1x8-h100.yaml --details 0
 
 # Exported files against the launchers' own configuration code, in an environment of its own.
 launcher-test: $(VENV)/.installed
