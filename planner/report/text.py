@@ -16,7 +16,8 @@ WIDTH = 100
 def render_plan_set(plan_set: PlanSet, *, details: int = 3) -> RenderableType:
     """The whole answer: ranking, the calls of the first `details` plans, bounds, assumptions."""
     parts: list[RenderableType] = [_title(plan_set), _ranking(plan_set)]
-    parts += [_plan(plan) for plan in plan_set.plans[:details]]
+    several = len(plan_set.cluster.groups) > 1
+    parts += [_plan(plan, name_groups=several) for plan in plan_set.plans[:details]]
     if len(plan_set.plans) > details:
         hidden = len(plan_set.plans) - details
         parts.append(Text(f"{hidden} more in --json and --output (or --details).\n"))
@@ -122,7 +123,7 @@ def _table() -> Table:
     return Table(box=box.SIMPLE_HEAD, width=WIDTH, pad_edge=False, padding=(0, 1, 0, 0))
 
 
-def _plan(plan: Plan) -> Group:
+def _plan(plan: Plan, *, name_groups: bool) -> Group:
     title = Text()
     title.append(f"#{plan.rank}  {plan.placement}", style="bold")
     table = _table()
@@ -134,17 +135,17 @@ def _plan(plan: Plan) -> Group:
     table.add_column("GiB/device", justify="right", no_wrap=True)
     table.add_column("bottleneck", no_wrap=True)
     for name, call in plan.calls.items():
-        table.add_row(name, *_call_cells(call))
+        table.add_row(name, *_call_cells(call, name_groups))
     for name, value in plan.overheads_s.items():
         table.add_row(name, "", "", "", seconds(value), "", "", style="dim")
     return Group(title, table)
 
 
-def _call_cells(call: CallPrediction) -> tuple[str, ...]:
+def _call_cells(call: CallPrediction, name_groups: bool) -> tuple[str, ...]:
     if call.mesh is None or call.strategy is None:
         return ("CPU", "", "", seconds(call.time_s), "", "")
     mesh = call.mesh
-    nodes = f"n{mesh.first_node}"
+    nodes = f"{mesh.group + ' ' if name_groups else ''}n{mesh.first_node}"
     if mesh.nodes > 1:
         nodes += f"-{mesh.first_node + mesh.nodes - 1}"
     elif mesh.first_device > 0:
