@@ -18,6 +18,8 @@ from planner.simulate.makespan import maximal_cliques, reachable
 
 # Rounding allowance, relative to the period.
 _SLACK = 1e-9
+# Nodes of the search after which a better bound is worth its cost (about as many nodes).
+_PATIENCE = 40
 
 Arc = tuple[int, int, float, int]
 """(a, b, w, k): start_b >= start_a + w - k P."""
@@ -49,6 +51,19 @@ def best_period(
     fixed += [(n, i, 0.0, 0) for i in range(n)]
     fixed += [(i, n, durations[i], staleness + 1) for i in range(n)]
     search.visit(fixed, floor_s, [0.0] * (n + 1))
+    if search.tired:
+        # Places a whole period apart are alike to all but the latency, so telling them apart takes
+        # long. Without latency there are two orders a pair, and that is nearly always the answer.
+        packed = _packed(durations, conflicts, floor_s, search.best_s)
+        search.tired, search.patience = False, math.inf
+        if packed is not None:
+            search.floor_s, residues = packed
+            starts = _lifted(durations, arcs, residues, search.floor_s)
+            lasts = max(s + d for s, d in zip(starts, durations, strict=True)) - min(starts)
+            if lasts <= (1 + staleness) * search.floor_s * (1 + _SLACK):
+                search.best_s, search.starts = search.floor_s, starts
+            else:
+                search.visit(fixed, search.floor_s, [0.0] * (n + 1))
     if search.starts is None:
         return None
     first = min(search.starts)
@@ -69,6 +84,41 @@ def load_bound(
         members = [i for i in range(n) if clique >> i & 1 and on_devices[i]]
         best = max(best, sum(durations[i] for i in members))
     return best
+
+
+def _packed(
+    durations: Sequence[float],
+    conflicts: Sequence[tuple[int, int]],
+    floor_s: float,
+    at_most_s: float,
+) -> tuple[float, list[float]] | None:
+    """Smallest period of the conflicts alone (no precedence, no latency) and each call's place in
+    it; None if it is not below `at_most_s`. The longest call begins the period.
+    """
+    n = len(durations)
+    anchor = max(range(n), key=lambda i: durations[i])
+    fixed: list[Arc] = [(n, i, 0.0, 0) for i in range(n)] + [(i, n, 0.0, 1) for i in range(n)]
+    fixed.append((anchor, n, 0.0, 0))
+    search = _Period(durations, (), conflicts, 0, at_most_s, floor_s)
+    search.patience = math.inf
+    search.visit(fixed, floor_s, [0.0] * (n + 1))
+    return None if search.starts is None else (search.best_s, search.starts)
+
+
+def _lifted(
+    durations: Sequence[float],
+    arcs: Sequence[tuple[int, int]],
+    residues: Sequence[float],
+    period_s: float,
+) -> list[float]:
+    """Earliest starts at the given places in the period that respect the precedences."""
+    starts = list(residues)
+    for _ in durations:
+        for a, b in arcs:
+            late = (starts[a] + durations[a] - starts[b]) / period_s
+            if late > _SLACK:
+                starts[b] += math.ceil(late - _SLACK) * period_s
+    return starts
 
 
 class _Period:
@@ -92,17 +142,24 @@ class _Period:
                 j
                 for j in shifts
                 if durations[a] + durations[b] <= 0
-                or not (after[a] >> b & 1 and j > 0)
-                and not (after[b] >> a & 1 and j < 1)
+                or (not (after[a] >> b & 1 and j > 0) and not (after[b] >> a & 1 and j < 1))
             ]
             for a, b in conflicts
         }
         self.best_s = at_most_s
         self.floor_s = floor_s
         self.starts: list[float] | None = None
+        self.nodes = 0
+        self.patience: float = _PATIENCE
+        self.tired = False
+        """Gave up after `patience` nodes; a better floor may end the search at once."""
 
     def visit(self, arcs: list[Arc], period_s: float, starts: list[float]) -> None:
         """Explore the choices that extend `arcs`; `starts` are lower bounds at `period_s`."""
+        self.nodes += 1
+        self.tired |= self.nodes > self.patience
+        if self.tired:
+            return
         solved = _smallest_period(arcs, period_s, starts, self.best_s * (1 - _SLACK))
         if solved is None:
             return
@@ -123,7 +180,7 @@ class _Period:
             if value >= self.best_s * (1 - _SLACK):
                 return
             self.visit(longer, *child)
-            if self.best_s <= self.floor_s * (1 + _SLACK):
+            if self.tired or self.best_s <= self.floor_s * (1 + _SLACK):
                 return
 
     def _violated(self, period_s: float, starts: Sequence[float]) -> tuple[int, int] | None:

@@ -306,6 +306,28 @@ def test_meshes_that_must_be_disjoint_may_lack_devices() -> None:
     assert result.shortage.short_devices == 4
 
 
+def test_the_group_that_lacks_devices_is_named() -> None:
+    units = (
+        unit("a", ("a",), [(2, (1.0,), 0, 10)]),
+        unit("b", ("b",), [(1, (1.0,), 0, 10)]),
+        unit("c", ("c",), [(4, (1.0,), 0, 10)], group=1),
+    )
+    result = solve_placement(
+        problem(
+            units,
+            (),
+            must_be_disjoint=(("a", "b"),),
+            group_devices=(2, 4),
+            group_devices_per_node=(2, 2),
+            group_memory_bytes=(80 * GB, 80 * GB),
+            group_host_memory_bytes=(1000 * GB, 1000 * GB),
+        )
+    )
+    assert result.shortage is not None
+    assert (result.shortage.group, result.shortage.short_devices) == (0, 1)
+    assert "1 device more than group 0" in result.message
+
+
 def test_rules_that_contradict_each_other_are_infeasible() -> None:
     units = (unit("a", ("a",), [(8, (1.0,), 0, 1)]), unit("b", ("b",), [(8, (1.0,), 0, 1)]))
     both = problem(units, (), must_share=(("a", "b"),), must_be_disjoint=(("a", "b"),))

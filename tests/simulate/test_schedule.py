@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 
 import numpy as np
 import pytest
@@ -119,15 +120,29 @@ def brute_period(durations, edges, conflicts, staleness: int) -> float:
     return best
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(1, 2))
-@settings(max_examples=40, deadline=None)
-def test_period_equals_brute_force(seed: int, n: int, staleness: int) -> None:
+@pytest.mark.parametrize("patience", [0, 40])
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 4), staleness=st.integers(1, 2))
+@settings(max_examples=30, deadline=None)
+def test_period_equals_brute_force(patience: int, seed: int, n: int, staleness: int) -> None:
     durations, edges, conflicts = random_case(seed, n, zero=False)
     conflicts = conflicts[: 4 if staleness == 1 else 2]
-    schedule = best_schedule(durations, edges, conflicts, staleness=staleness)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("planner.simulate.period._PATIENCE", patience)
+        schedule = best_schedule(durations, edges, conflicts, staleness=staleness)
     assert schedule is not None
     expected = brute_period(durations, edges, conflicts, staleness)
     assert schedule.step_time_s == pytest.approx(expected, rel=1e-6)
+    assert_periodic(schedule, durations, edges, conflicts, staleness)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(3, 8))
+@settings(max_examples=30, deadline=None)
+def test_long_iterations_overlap_as_they_may(seed: int, staleness: int) -> None:
+    durations, edges, conflicts = random_case(seed, 8)
+    began = time.perf_counter()
+    schedule = best_schedule(durations, edges, conflicts, staleness=staleness)
+    assert time.perf_counter() - began < 5
+    assert schedule is not None
     assert_periodic(schedule, durations, edges, conflicts, staleness)
 
 

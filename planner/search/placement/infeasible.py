@@ -133,21 +133,22 @@ def _worst_node(instance: Instance, choice: list[int], disjoint: int) -> Shortag
 
 
 def _device_shortage(instance: Instance, clock: Clock) -> Shortage | None:
-    """How many devices the largest group lacks for meshes that must be disjoint."""
+    """How many devices a group lacks for meshes that must be disjoint."""
     model = build(instance, 1.0, 0)
-    group = int(np.argmax(instance.group_devices))
     total = sum(int(rows.devices.max()) for rows in instance.options)
-    more = model.cp.new_int_var(0, total, "more devices")
-    add_capacity(model, {group: more})
-    model.cp.minimize(more)
+    more = {
+        group: model.cp.new_int_var(0, total, f"more devices {group}")
+        for group in range(len(instance.group_devices))
+    }
+    add_capacity(model, more)
+    model.cp.minimize(sum(more.values()))
     solver = _solved(model, clock)
     if solver is None or solver.objective_value < 1:
         return None
-    names = sorted(
-        {instance.units[u] for pair in instance.apart for m in pair for u in instance.meshes[m]},
-        key=instance.units.index,
-    )
-    return Shortage(tuple(names), group, 0, None, "devices", 0.0, round(solver.objective_value))
+    group = max(more, key=lambda g: (solver.value(more[g]), -g))
+    apart = {mesh for pair in instance.apart for mesh in pair}
+    names = tuple(instance.units[u] for m in sorted(apart) for u in instance.meshes[m])
+    return Shortage(names, group, 0, None, "devices", 0.0, int(solver.value(more[group])))
 
 
 def _solved(model: Model, clock: Clock) -> Any:
@@ -175,7 +176,8 @@ def text(shortage: Shortage) -> str:
     if shortage.kind == "host memory":
         return f"{who} {verb} {short} host memory on each node of {where}"
     if shortage.kind == "devices":
-        return f"{who} {verb} {shortage.short_devices} devices more than {where} offers"
+        more = "1 device" if shortage.short_devices == 1 else f"{shortage.short_devices} devices"
+        return f"{who} {verb} {more} more than {where} offers"
     if len(shortage.units) == 1:
         return f"{who} has no option that can run"
     return f"{who} have no options that meet the rules on sharing devices"
