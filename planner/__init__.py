@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from planner.version import __version__
 
 __all__ = [
     "InfeasibleError",
@@ -24,11 +24,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from planner.api import plan
     from planner.catalog.hardware import parse_cluster
     from planner.catalog.models import load_model
     from planner.catalog.workloads import load_problem
     from planner.errors import InfeasibleError, InputError, PlannerError, PlanningCancelledError
-    from planner.search.api import plan
     from planner.simulate.evaluate import evaluate
 
 # Imported on first use, so that `import planner` stays fast.
@@ -41,7 +41,7 @@ _HOME = {
     "load_model": "planner.catalog.models",
     "load_problem": "planner.catalog.workloads",
     "parse_cluster": "planner.catalog.hardware",
-    "plan": "planner.search.api",
+    "plan": "planner.api",
 }
 
 

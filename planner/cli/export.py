@@ -27,6 +27,7 @@ def export(
     ] = Path("out"),
 ) -> None:
     """Write the configuration and launch script of one plan."""
+    from planner.catalog.spaces import load_space
     from planner.cli.files import write_files
     from planner.launchers import get_launcher
 
@@ -39,6 +40,14 @@ def export(
             f"{to} cannot run plan {rank}: {'; '.join(reasons)}",
             where=str(plans),
             remedy=f"Plan with --space {to}... so that the search keeps to what {to} can run",
+        )
+    made_for = load_space(chosen.assignment.space).launcher
+    if made_for != to:
+        typer.echo(
+            f"note: planned in the space {chosen.assignment.space} with the overheads of "
+            f"{chosen.assignment.framework}; {to}'s own differ. Plan in one of its own spaces for "
+            "its prediction.",
+            err=True,
         )
     for path in write_files(output, launcher.write(chosen, plan_set.workload, plan_set.cluster)):
         typer.echo(str(path))

@@ -89,8 +89,16 @@ def plan(
             rich_help_panel=SEARCH,
         ),
     ] = None,
-    objective: Annotated[str, typer.Option(rich_help_panel=SEARCH)] = "step_time",
-    top: Annotated[int, typer.Option(min=1, max=100, rich_help_panel=SEARCH)] = 5,
+    objective: Annotated[
+        str | None,
+        typer.Option(help="What is minimised: step_time (default).", rich_help_panel=SEARCH),
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100, help="Distinct plans at most (default 5).", rich_help_panel=SEARCH
+        ),
+    ] = None,
     deadline: Annotated[
         float | None,
         typer.Option(
@@ -143,15 +151,15 @@ def plan(
         max_staleness=max_staleness,
         space=space,
     )
-    from planner.search.api import plan as find_plans
+    from planner.api import plan as find_plans
 
     plan_set = find_plans(
         problem.workload,
         problem.cluster,
         space=problem.space,
-        objective=objective,
-        top=top,
-        deadline_s=deadline,
+        objective=objective or problem.objective or "step_time",
+        top=top or problem.top or 5,
+        deadline_s=problem.deadline_s if deadline is None else deadline,
     )
     if output is not None:
         _write(plan_set, output)

@@ -79,7 +79,7 @@ def _title(plan_set: PlanSet) -> Text:
     title = Text()
     title.append(f"{workload.name}", style="bold")
     title.append(f"  on {groups}  (space {plan_set.space})\n")
-    title.append(_workload_line(workload) + "\n")
+    title.append(_workload_line(workload))
     return title
 
 
@@ -110,13 +110,25 @@ def _ranking(plan_set: PlanSet) -> Table:
             distance += " tie"
         table.add_row(
             str(plan.rank),
-            plan.placement,
+            f"{plan.placement}\n{_layouts(plan)}",
             f"{seconds(plan.step_time_s)} ({low:.3g} to {high:.3g})",
             f"{plan.tokens_per_s_per_device:,.0f}",
             dollars(plan.cost_per_step_usd),
             distance,
         )
     return table
+
+
+def _layouts(plan: Plan) -> str:
+    """The layouts of the calls that take the time, since placements may read the same."""
+    calls = [
+        (call.kind if call.kind == "generate" else call.role, call)
+        for call in plan.calls.values()
+        if call.kind in ("generate", "train")
+    ]
+    return "; ".join(
+        f"{name} {degrees(call.strategy, call.kind)}" for name, call in calls if call.strategy
+    )
 
 
 def _table() -> Table:
@@ -173,13 +185,19 @@ def _proof(plan_set: PlanSet) -> Text:
         text.append(
             f"{proof}: no plan of this space is under {seconds(search.bound_s)} in this model "
             f"(gap {percent(search.gap)}); no plan on this hardware is under "
-            f"{seconds(best.work_depth_bound_s)} (work and depth).\n"
+            f"{seconds(best.work_depth_bound_s)} (work and depth; the best plan takes "
+            f"{best.step_time_s / best.work_depth_bound_s:.1f} times that).\n"
         )
         if sum(plan.tie_with_best for plan in plan_set.plans) > 1:
             text.append(
-                "Ties    plans marked 'tie' lie within the model's error of the best: "
-                "choose among them by other criteria, or measure.\n"
+                "Ties    plans marked 'tie' are too close to the best for the model to tell: "
+                "choose by other criteria, or measure.\n"
             )
+    text.append(
+        "Words   mb: sequences of full length in a microbatch; seqs, mem: sequences that an engine "
+        "runs at once, its share of device memory; ends a/b: layers on the first and last stage; "
+        "n: nodes; k-off: samples at most k versions old; tok/s: prompt and response tokens.\n"
+    )
     text.append(
         f"Search  {search.candidates:,} strategies costed, {search.pareto_candidates:,} kept, "
         f"{search.wall_s:.2f} s, {search.status}.\n"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 
-import planner
+import numpy as np
+
 from planner.catalog.spaces import load_space
 from planner.cost.memory import FITS_SHARE
 from planner.errors import InputError, PlanningCancelledError
@@ -16,6 +17,7 @@ from planner.schema import (
     Mesh,
     Plan,
     PlanSet,
+    Prediction,
     SearchReport,
     SearchSpace,
     Workload,
@@ -34,13 +36,21 @@ from planner.search.words import placement_words
 from planner.simulate.bounds import work_depth_bound_s
 from planner.simulate.evaluate import evaluate_instance, used_devices
 from planner.simulate.instance import Instance, make_instance
+from planner.version import __version__
 from planner.workload.units import CallUnit
 
 OBJECTIVES = ("step_time",)
+TIE_ERROR_SHARE = 0.5
+"""Plans of one workload and framework share most of the model's error: they count as ties within
+this share of its relative error."""
 GAP = 0.005
 """A plan counts as proven best when the bound is this close, relative."""
 _ALTERNATIVE_GAP = 0.03
 """The same for the best plan of a class (asynchronous, say) that another class beats."""
+_SIMPLER_WITHIN = 0.002
+"""Of plans this close, relative, the one with the fewest kinds of parallelism comes first."""
+_VARIANTS_OF_UNIT = 8
+"""Other layouts of each unit that are tried around the best plan of a class."""
 _SOLUTIONS_PER_PLAN = 4
 """Solutions asked for each plan shown, since many differ in a knob only."""
 
@@ -84,7 +94,7 @@ def plan(
         wanted = scopes(chosen, workload, memory_share)
         classes = _solve_classes(instance, wanted, top, started, deadline_s, gap, cancel)
         unsolved = [scope for scope in wanted if scope not in [each.scope for each in classes]]
-        plans = _rank(instance, chosen, classes, top)
+        plans = _rank(instance, chosen, classes, top, gap)
         if plans or any(each.result.status == "cancelled" for each in classes):
             break
     if not plans:
@@ -93,7 +103,7 @@ def plan(
         raise explain_infeasible(instance, classes)
     report = _report(instance, classes, unsolved, plans, gap, time.monotonic() - started)
     return PlanSet(
-        planner_version=planner.__version__,
+        planner_version=__version__,
         workload=workload,
         cluster=cluster,
         space=chosen.name,
@@ -170,12 +180,32 @@ def _solve_classes(
     return solved
 
 
-def _rank(instance: Instance, space: SearchSpace, classes: list[Attempt], top: int) -> list[Plan]:
+def _with_variants(instance: Instance, each: Attempt, best: Assignment) -> Iterator[Assignment]:
+    """The class's best plan with one unit in another layout on the same devices."""
+    for unit in instance.units:
+        variants = each.options[unit.name].variants
+        mesh = best.meshes[unit.calls[0]]
+        group = [one.name for one in instance.cluster.groups].index(mesh.group)
+        rows = np.flatnonzero((variants.group == group) & (variants.devices == mesh.devices))
+        for row in rows[:_VARIANTS_OF_UNIT]:
+            changed = {name: variants.strategies[name].strategy(int(row)) for name in unit.calls}
+            yield best.model_copy(update={"strategies": best.strategies | changed})
+
+
+def _rank(
+    instance: Instance, space: SearchSpace, classes: list[Attempt], top: int, gap: float
+) -> list[Plan]:
     found: dict[str, tuple[tuple[float, str], Plan]] = {}
     for each in classes:
-        for solution in each.result.solutions:
-            assignment = to_assignment(instance, each.scope, each.options, solution)
+        solved = [
+            to_assignment(instance, each.scope, each.options, solution)
+            for solution in each.result.solutions
+        ]
+        variants = _with_variants(instance, each, solved[0]) if solved else iter(())
+        for assignment in (*solved, *variants):
             prediction = evaluate_instance(instance, assignment)
+            if assignment not in solved and not _leaves_margin(prediction):
+                continue
             ranked = Plan(
                 **{name: getattr(prediction, name) for name in type(prediction).model_fields},
                 rank=1,
@@ -191,18 +221,55 @@ def _rank(instance: Instance, space: SearchSpace, classes: list[Attempt], top: i
     ordered = [item for _, item in sorted(found.values(), key=lambda pair: pair[0])]
     if not ordered:
         return []
-    limit_s = ordered[0].step_time_interval_s[1]
+    simplest = _simplest_first(ordered, min(each.result.bound_s for each in classes), gap)
+    best_s = simplest[0].step_time_s
+    tie_s = best_s * math.exp(TIE_ERROR_SHARE * instance.framework.relative_error)
     return [
-        each.model_copy(update={"rank": index + 1, "tie_with_best": each.step_time_s <= limit_s})
-        for index, each in enumerate(_distinct(ordered, top))
+        each.model_copy(update={"rank": index + 1, "tie_with_best": each.step_time_s <= tie_s})
+        for index, each in enumerate(_distinct(simplest, top))
     ]
 
 
+def _leaves_margin(prediction: Prediction) -> bool:
+    return all(call.memory_verdict == "fits" for call in prediction.calls.values())
+
+
+def _simplest_first(ordered: list[Plan], bound_s: float, gap: float) -> list[Plan]:
+    """The order by time, but the simplest of the plans that nearly tie with the best leads.
+
+    Its time must still be proven within the gap if the best one's is.
+    """
+    best_s = ordered[0].step_time_s
+    limit_s = best_s * (1 + _SIMPLER_WITHIN)
+    if bound_s >= best_s * (1 - gap):
+        limit_s = min(limit_s, bound_s / (1 - gap))
+    near = [each for each in ordered if each.step_time_s <= max(limit_s, best_s)]
+    leader = min(near, key=lambda each: (_complexity(each), each.step_time_s))
+    return [leader, *(each for each in ordered if each is not leader)]
+
+
+def _complexity(plan: Plan) -> int:
+    """How many kinds of parallelism and offloading the plan's calls use together."""
+    return sum(
+        (s.tp > 1)
+        + (s.pp > 1)
+        + (s.vpp > 1)
+        + (s.cp > 1)
+        + (s.first_stage_layers > 0)
+        + (s.offload != "none")
+        + s.optimizer_on_cpu
+        for s in plan.assignment.strategies.values()
+    )
+
+
 def _distinct(ordered: list[Plan], top: int) -> list[Plan]:
-    """The best plans that differ in more than a knob: first in devices, overlap or staleness,
-    then, if there are too few, in parallel degrees, then in anything."""
+    """The best plans that differ in more than a knob: first in the devices of the engine and the
+    trainers, in what overlaps or in staleness, then, if there are too few, in parallel degrees.
+
+    Plans slower than the leader only, in time order; fewer than `top` when all others look alike.
+    """
     chosen: list[int] = []
-    for signature in (_structure, _degrees, id):
+    for signature in (_structure, _degrees):
         seen = {signature(ordered[index]) for index in chosen}
         for index, each in enumerate(ordered):
             if len(chosen) == top:
@@ -210,12 +277,22 @@ def _distinct(ordered: list[Plan], top: int) -> list[Plan]:
             if index not in chosen and signature(each) not in seen:
                 seen.add(signature(each))
                 chosen.append(index)
-    return [ordered[index] for index in sorted(chosen)]
+    leader, *others = (ordered[index] for index in sorted(chosen))
+    return [leader, *sorted(others, key=lambda each: each.step_time_s)]
 
 
 def _structure(plan: Plan) -> Hashable:
     meshes = plan.assignment.meshes
-    sizes = tuple((name, mesh.group, mesh.devices) for name, mesh in sorted(meshes.items()))
+    working = {
+        call.role if call.kind == "train" else "engine"
+        for call in plan.calls.values()
+        if call.kind in ("train", "generate")
+    }
+    sizes = tuple(
+        (name, mesh.group, mesh.devices)
+        for name, mesh in sorted(meshes.items())
+        if plan.calls[name].kind == "generate" or plan.calls[name].role in working
+    )
     shared = tuple(
         (a, b) for a in sorted(meshes) for b in sorted(meshes) if meshes[a].overlaps(meshes[b])
     )
@@ -226,6 +303,7 @@ def _degrees(plan: Plan) -> Hashable:
     return _structure(plan), tuple(
         (name, s.tp, s.pp, s.vpp, s.cp, s.ep, s.etp, s.zero_stage)
         for name, s in sorted(plan.assignment.strategies.items())
+        if plan.calls[name].kind in ("train", "generate")
     )
 
 
@@ -319,6 +397,11 @@ def _assumptions(instance: Instance) -> tuple[str, ...]:
                 f"kernel efficiencies of {group.device.id} are carried over from "
                 f"{group.device.kernel_table}: wider interval"
             )
+    lines.append(
+        f"step overhead of {instance.fixed_s:.1f} s (data, batching, logging): "
+        f"{instance.framework.value('step_fixed_s'):.1f} s and "
+        f"{1e3 * instance.framework.value('step_per_sequence_s'):.1f} ms for each response"
+    )
     for profile in (instance.framework, instance.engine):
         lines.append(f"{profile.name}: {profile.description}")
     return tuple(dict.fromkeys(lines))

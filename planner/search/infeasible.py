@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,10 +20,10 @@ from planner.simulate.bounds import dtype_of
 from planner.simulate.instance import Instance, make_instance
 
 GIB = 1024.0**3
-# How long the search for a cluster that would do may take; it only improves a message.
-_REMEDY_BUDGET_S = 15.0
-_TRIAL_DEADLINE_S = 2.0
-_LARGEST_NODES = 4096
+_LARGEST_NODES = 1024
+_FULL_NODE = 8
+# Any plan answers the question, so its proof may be this far off.
+_ANY_PLAN_GAP = 0.9
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,13 @@ def explain_infeasible(instance: Instance, attempts: list[Attempt]) -> Infeasibl
     reason = _first_reason(instance, attempt) or _together(instance, attempt.result)
     remedy = None
     if _lacks_memory(attempt):
-        remedy = _larger_cluster(instance, attempt.scope) or (
+        # Where placement is free, whatever fits with a split engine fits synchronously too.
+        scopes = [
+            replace(each.scope, few_sizes=True)
+            for each in attempts
+            if each.scope.placement != "free" or each.scope.staleness == 0
+        ]
+        remedy = _larger_cluster(instance, scopes) or (
             "Use smaller models, more memory on each device, or shorter sequences"
         )
     return InfeasibleError(
@@ -137,50 +142,54 @@ def _unit_reason(instance: Instance, scope: Scope, name: str) -> str:
     )
 
 
-def _larger_cluster(instance: Instance, scope: Scope) -> str | None:
-    """The smallest number of the same devices that would do, found by doubling and bisecting."""
-    if len(instance.cluster.groups) != 1:
-        return None
-    deadline = time.monotonic() + _REMEDY_BUDGET_S
-    group = instance.cluster.groups[0]
-    low, high = group.devices, group.devices
-    while True:
-        high *= 2
-        size = _resized(group, high)
-        if size is None or time.monotonic() > deadline:
+def _larger_cluster(instance: Instance, scopes: list[Scope]) -> str | None:
+    """The smallest number of the same devices that would do, found by doubling and bisecting.
+
+    Feasibility is not monotone in the number of devices (a batch must divide), so a smaller
+    cluster may do as well; the one named does.
+    """
+    cluster = instance.cluster
+    low, high = 0, 1
+    while not _fits(instance, scopes, grown(cluster, high)):
+        low, high = high, 2 * high
+        if max(group.nodes for group in grown(cluster, high).groups) > _LARGEST_NODES:
             return None
-        if _fits(instance, scope, size):
-            break
-        low = high
-    step = max(1, size.devices_per_node)
-    while high - low > step and time.monotonic() < deadline:
-        middle = math.ceil((low + high) / 2 / step) * step
-        trial = _resized(group, middle)
-        if trial is not None and _fits(instance, scope, trial):
-            high, size = middle, trial
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _fits(instance, scopes, grown(cluster, middle)):
+            high = middle
         else:
             low = middle
-        if middle in (low, high) and high - low <= step:
-            break
-    return (
-        f"It would fit on {size.devices} of these devices ({size.nodes} nodes x "
-        f"{size.devices_per_node})"
+    size = grown(cluster, high)
+    shapes = " + ".join(
+        f"{group.nodes} x {group.devices_per_node} {group.device.id}" for group in size.groups
     )
+    return f"It would fit on {size.devices} of these devices ({shapes})"
 
 
-def _resized(group: NodeGroup, devices: int) -> NodeGroup | None:
-    """The group with more devices: first fill a node of up to 8, then add nodes."""
-    per_node = group.devices_per_node
-    if group.nodes == 1 and per_node < 8:
-        per_node = min(8, devices)
-    nodes = math.ceil(devices / per_node)
-    if nodes > _LARGEST_NODES:
-        return None
-    return group.model_copy(update={"nodes": nodes, "devices_per_node": per_node})
+def grown(cluster: Cluster, steps: int) -> Cluster:
+    """The cluster, larger: a lone node fills up to 8 devices first, then nodes are added.
+
+    One step is one device of a lone node that is not full, else one node of every group.
+    """
+    groups = []
+    for group in cluster.groups:
+        full = max(_FULL_NODE, group.devices_per_node)
+        wanted = group.devices + steps
+        if group.nodes == 1 and group.devices_per_node < full:
+            per_node = min(full, wanted)
+            nodes = math.ceil(wanted / per_node)
+        else:
+            per_node, nodes = group.devices_per_node, group.nodes + steps
+        groups.append(group.model_copy(update={"nodes": nodes, "devices_per_node": per_node}))
+    return cluster.model_copy(update={"groups": tuple(groups)})
 
 
-def _fits(instance: Instance, scope: Scope, group: NodeGroup) -> bool:
-    cluster = Cluster(name=instance.cluster.name, groups=(group,))
+def _fits(instance: Instance, scopes: list[Scope], cluster: Cluster) -> bool:
+    return any(_fits_in(instance, scope, cluster) for scope in scopes)
+
+
+def _fits_in(instance: Instance, scope: Scope, cluster: Cluster) -> bool:
     try:
         larger = make_instance(
             instance.workload,
@@ -189,11 +198,12 @@ def _fits(instance: Instance, scope: Scope, group: NodeGroup) -> bool:
             engine=scope.space.engine,
             reference_shares_actor_layout=scope.space.reference_shares_actor_layout,
         )
-        options = {unit.name: unit_options(larger, scope, unit) for unit in larger.units}
+        options: dict[str, UnitOptions] = {}
+        for unit in larger.units:
+            options[unit.name] = unit_options(larger, scope, unit)
+            if len(options[unit.name].unit.devices) == 0:
+                return False
     except PlannerError:
         return False
-    if any(len(each.unit.devices) == 0 for each in options.values()):
-        return False
     problem = placement_problem(larger, scope, options)
-    result = solve_placement(problem, top=1, deadline_s=_TRIAL_DEADLINE_S)
-    return bool(result.solutions)
+    return bool(solve_placement(problem, top=1, gap=_ANY_PLAN_GAP).solutions)

@@ -36,6 +36,18 @@ class Scope:
     staleness: int
     memory_share: float = 1.0
     """Share of a device's usable memory that plans may fill."""
+    few_sizes: bool = False
+    """Only meshes of some fractions and a power of two of a node group: enough to see if
+    something fits, at a fraction of the time."""
+
+    def device_counts(self, group: NodeGroup) -> tuple[int, ...] | None:
+        """Mesh sizes to consider; None for all that the space allows."""
+        if not self.few_sizes:
+            return None
+        power = 1 << (group.nodes.bit_length() - 1)
+        quarters = {quarter * group.nodes // 4 for quarter in (1, 2, 3, 4)}
+        nodes = (quarters | {power, power // 2}) - {0}
+        return tuple(sorted(count * group.devices_per_node for count in nodes))
 
     def capacity_bytes(self, device: DeviceProfile, framework: FrameworkProfile) -> float:
         """Bytes of a device that the models of a plan may fill together."""
@@ -51,6 +63,18 @@ class UnitOptions:
     """Call -> strategies; row i belongs to option i."""
     costed: int
     """Strategies that were priced."""
+    variants: Variants
+    """The fastest strategy that fits of every layout, whether or not a faster or leaner layout
+    dominates it: for people who compare layouts, not for the search."""
+
+
+@dataclass(frozen=True)
+class Variants:
+    """One strategy for each node group, number of devices and set of degrees; fastest first."""
+
+    group: IntArray
+    devices: IntArray
+    strategies: dict[str, StrategyArrays]
 
 
 @dataclass(frozen=True)
@@ -73,6 +97,7 @@ def unit_options(instance: Instance, scope: Scope, unit: CallUnit) -> UnitOption
     """All Pareto options of a unit on all node groups of the cluster."""
     calls = [instance.call(name) for name in unit.calls]
     parts: list[tuple[int, _Rows, npt.NDArray[np.bool_]]] = []
+    layouts: list[tuple[int, _Rows, IntArray]] = []
     costed = 0
     for index, group in enumerate(instance.cluster.groups):
         rows = _group_rows(instance, scope, calls, group)
@@ -99,7 +124,34 @@ def unit_options(instance: Instance, scope: Scope, unit: CallUnit) -> UnitOption
             ]
         ] = True
         parts.append((index, rows, keep))
-    return _assemble(unit, parts, costed)
+        layouts.append((index, rows, _fastest_of_layout(rows, chosen)))
+    return _assemble(unit, parts, costed, _variants(unit, layouts))
+
+
+DEGREE_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage")
+
+
+def _fastest_of_layout(rows: _Rows, chosen: IntArray) -> IntArray:
+    """Of the chosen rows the fastest of each set of degrees, fastest first."""
+    order = chosen[np.argsort(rows.time_s[chosen].sum(axis=1), kind="stable")]
+    lead = next(iter(rows.strategies.values())).take(order)
+    first, _ = distinct(*(getattr(lead, name) for name in DEGREE_FIELDS))
+    return order[np.sort(first)]
+
+
+def _variants(unit: CallUnit, layouts: list[tuple[int, _Rows, IntArray]]) -> Variants:
+    strategies = {
+        name: concatenate([rows.strategies[name].take(index) for _, rows, index in layouts])
+        for name in unit.calls
+    }
+    return Variants(
+        group=np.concatenate(
+            [np.full(len(index), group, dtype=np.int64) for group, _, index in layouts]
+            or [np.zeros(0, dtype=np.int64)]
+        ),
+        devices=strategies[unit.calls[0]].devices,
+        strategies=strategies,
+    )
 
 
 def depends_on_staleness(instance: Instance, scope: Scope, unit: CallUnit) -> bool:
@@ -116,6 +168,7 @@ def _assemble(
     unit: CallUnit,
     parts: list[tuple[int, _Rows, npt.NDArray[np.bool_]]],
     costed: int,
+    variants: Variants,
 ) -> UnitOptions:
     width = len(unit.calls)
 
@@ -143,6 +196,7 @@ def _assemble(
         ),
         strategies=strategies,
         costed=costed,
+        variants=variants,
     )
 
 
@@ -168,6 +222,7 @@ def _group_rows(instance: Instance, scope: Scope, calls: list[Call], group: Node
         instance.workload,
         group,
         scope.space,
+        scope.device_counts(group),
         trained=context.trained,
         cluster_devices=instance.cluster.devices,
         placement=scope.placement,

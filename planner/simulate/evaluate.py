@@ -77,7 +77,7 @@ def evaluate_instance(instance: Instance, assignment: Assignment) -> Prediction:
         cost_per_step_usd=_cost_usd(instance.cluster, assignment, step_time_s),
         staleness=assignment.staleness,
         calls=calls,
-        overheads_s={SYNC: sync_s, "fixed": instance.fixed_s},
+        overheads_s={SYNC: sync_s, "step_overhead": instance.fixed_s},
         fits=all(call.memory_verdict != "does not fit" for call in calls.values()),
     )
 

@@ -1,6 +1,7 @@
 """`planner.plan` from end to end on small and published problems."""
 
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -125,9 +126,10 @@ def test_impossible_input_says_what_does_not_fit_and_what_would() -> None:
             "actor": "meta-llama/Llama-3.1-70B",
             "critic": "meta-llama/Llama-3.1-8B",
             "reward": "meta-llama/Llama-3.1-8B",
+            "reference": "meta-llama/Llama-3.1-70B",
         },
         cluster="rtx4090-24:1x1",
-        prompts=64,
+        prompts=4096,
         samples=1,
         response_mean=600.0,
         response_max=1024,
@@ -135,10 +137,32 @@ def test_impossible_input_says_what_does_not_fit_and_what_would() -> None:
     with pytest.raises(planner.InfeasibleError) as raised:
         solve(problem)
     message = str(raised.value)
+    assert "reference (meta-llama/Llama-3.1-70B, forward) needs" in message
     assert "actor (meta-llama/Llama-3.1-70B, train) needs" in message
     assert "GiB more than" in message
     assert "rtx4090-24" in message
     assert "It would fit on" in message
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_the_named_cluster_would_do(nodes: int) -> None:
+    options = {"prompts": 64, "samples": 8, "response_mean": 600.0, "response_max": 1024}
+    models = {"actor": "meta-llama/Llama-3.1-70B"}
+
+    def problem(nodes: int) -> Problem:
+        return problem_from(
+            None, algorithm="grpo", models=models, cluster=f"h100:{nodes}x8", **options
+        )
+
+    with pytest.raises(planner.InfeasibleError) as raised:
+        solve(problem(nodes), space="verl-fsdp")
+    found = re.search(r"It would fit on \d+ of these devices \((\d+) x 8", str(raised.value))
+    assert found is not None
+    named = int(found[1])
+    assert solve(problem(named), space="verl-fsdp", top=1).plans
+    assert named == 4
+    with pytest.raises(planner.InfeasibleError):
+        solve(problem(named - 1), space="verl-fsdp")
 
 
 def test_a_device_without_the_wanted_precision_is_named() -> None:

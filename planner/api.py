@@ -1,0 +1,49 @@
+"""`planner.plan`: the search, and which launchers can run what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from planner.launchers import launchers_for
+from planner.schema import Cluster, PlanSet, SearchSpace, Workload
+from planner.search import api
+
+
+def plan(
+    workload: Workload,
+    cluster: Cluster,
+    *,
+    space: str | SearchSpace = "any",
+    objective: str = "step_time",
+    top: int = 5,
+    deadline_s: float | None = None,
+    gap: float = api.GAP,
+    cancel: Callable[[], bool] | None = None,
+) -> PlanSet:
+    """The best plans for `workload` on `cluster`, ranked, with a proven bound.
+
+    Parameters: `space` is a search space, its name or file; `objective` is "step_time"; `top` the
+    number of distinct plans at most; `deadline_s` the seconds after which the best plans so far are
+    returned with the bound reached; `gap` the relative distance to the bound that counts as proven;
+    `cancel` is polled and ends the search early when it returns True.
+
+    The answer is the same on every run that ends before the deadline. Thread-safe; prints nothing.
+
+    Raises InputError for inputs that make no sense, InfeasibleError when nothing fits (with what is
+    missing and what would help), PlanningCancelledError when cancelled before any plan was found.
+    """
+    found = api.plan(
+        workload,
+        cluster,
+        space=space,
+        objective=objective,
+        top=top,
+        deadline_s=deadline_s,
+        gap=gap,
+        cancel=cancel,
+    )
+    plans = tuple(
+        each.model_copy(update={"launchers": launchers_for(each, workload, cluster)})
+        for each in found.plans
+    )
+    return found.model_copy(update={"plans": plans})
