@@ -63,7 +63,8 @@ def evaluate_instance(instance: Instance, assignment: Assignment) -> Prediction:
     }
     sync_s = _sync_s(instance, assignment)
     schedule = _schedule(instance, assignment, costs, sync_s)
-    step_time_s = schedule.step_time_s + instance.fixed_s
+    # The workers' throughput bounds a step even where their latency hides behind other steps.
+    step_time_s = max(schedule.step_time_s, instance.pool_s) + instance.fixed_s
     calls = {
         call.name: _predict(instance, assignment, call, costs, schedule) for call in instance.calls
     }
@@ -148,6 +149,9 @@ def _predict(
     start_s = max(0.0, schedule.start_s[call.name])
     if call.kind == "environment":
         time_s = instance.host_calls_s[call.name]
+        if assignment.staleness == 0:
+            # The pool may still be busy when the last scores of generation are due.
+            time_s = max(time_s, instance.pool_s - start_s)
         return CallPrediction(
             kind=call.kind,
             role=call.role,

@@ -12,7 +12,7 @@ from planner.cost.kernels import KernelTable
 from planner.cost.transfer import step_fixed_s, weight_sync_s
 from planner.schema import Call, Cluster, FrameworkProfile, ModelSpec, NodeGroup, Workload
 from planner.workload.algorithms import build_graph
-from planner.workload.environment import environment_s
+from planner.workload.environment import environment_s, pool_s
 from planner.workload.graph import calls_in_order
 from planner.workload.units import CallUnit, units_of
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SYNC = "weight_sync"
 """Name of the event that brings new weights to the engine."""
+POOL = ":pool"
+"""Suffix of the event that stands for the whole work of an environment call's workers."""
 SYNC_AFTER, SYNC_BEFORE = "actor_train", "generate"
 
 
@@ -50,14 +52,34 @@ class Instance:
 
     @property
     def edges(self) -> tuple[tuple[str, str], ...]:
-        """Data dependencies within one iteration, sorted."""
-        return tuple(sorted(self.graph.edges))
+        """Data dependencies within one iteration, sorted.
+
+        The pool of workers scores responses as they come, from the start of generation on: who
+        waits for a CPU call waits for the pool, too.
+        """
+        pools = [
+            (f"{call.name}{POOL}", reader)
+            for call in self._environment_calls
+            for reader in self.graph.successors(call.name)
+        ]
+        return tuple(sorted([*self.graph.edges, *pools]))
+
+    @property
+    def _environment_calls(self) -> tuple[Call, ...]:
+        return tuple(call for call in self.calls if call.kind == "environment")
+
+    @property
+    def pool_s(self) -> float:
+        """Seconds that the workers need for one step: no step is shorter, however stale."""
+        return pool_s(self.workload) if self._environment_calls else 0.0
 
     @property
     def host_calls_s(self) -> dict[str, float]:
-        """Calls on CPUs with the seconds that they hold up the step."""
-        seconds = environment_s(self.workload)
-        return {call.name: seconds for call in self.calls if call.kind == "environment"}
+        """What runs on CPUs with its seconds: the last scores of each environment call, and the
+        work of its pool, which starts with the step."""
+        last_s, all_s = environment_s(self.workload), pool_s(self.workload)
+        names = [call.name for call in self._environment_calls]
+        return dict.fromkeys(names, last_s) | {f"{name}{POOL}": all_s for name in names}
 
     def model(self, call: Call) -> ModelSpec:
         """The model that a device call runs."""

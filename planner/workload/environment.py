@@ -20,8 +20,14 @@ def environment_s(workload: Workload, generation_s: float = math.inf) -> float:
     responses = workload.sequences_per_step
     last_together = max(1.0, responses * _share_of_longest(workload))
     waves = math.ceil(last_together / environment.workers)
-    backlog_s = environment.latency_s * responses / environment.workers - generation_s
+    backlog_s = pool_s(workload) - generation_s
     return max(environment.latency_s * waves, backlog_s)
+
+
+def pool_s(workload: Workload) -> float:
+    """Seconds that the pool of workers needs for all responses of a step."""
+    environment = workload.environment
+    return environment.latency_s * workload.sequences_per_step / environment.workers
 
 
 def _share_of_longest(workload: Workload) -> float:
