@@ -34,6 +34,7 @@ def export(
     launcher = get_launcher(to)
     plan_set = read_plans(plans)
     chosen = _pick(plan_set, rank, plans)
+    _check(chosen, plan_set, str(plans))
     reasons = launcher.supports(chosen, plan_set.workload, plan_set.cluster)
     if reasons:
         raise InputError(
@@ -58,17 +59,54 @@ def read_plans(path: Path) -> PlanSet:
     import json
 
     from planner.catalog.data import validate
-    from planner.schema import PlanSet
+    from planner.schema import SCHEMA_VERSION, PlanSet
 
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"not JSON ({error})",
             where=str(path),
             remedy="Give the output of `rlmplan plan ... --json`",
         ) from error
-    return validate(PlanSet, content, str(path))
+    found = validate(PlanSet, content, str(path))
+    if found.schema_version != SCHEMA_VERSION:
+        raise InputError(
+            f"has schema_version {found.schema_version}, this planner reads {SCHEMA_VERSION}",
+            where=str(path),
+            remedy="Plan again with this version",
+        )
+    ranks = [plan.rank for plan in found.plans]
+    if len(set(ranks)) < len(ranks):
+        raise InputError(f"has plans of equal rank: {ranks}", where=str(path))
+    return found
+
+
+def _check(chosen: Plan, plan_set: PlanSet, where: str) -> None:
+    """Refuse a plan that was edited into something that does not hold together."""
+    from planner.simulate.evaluate import evaluate
+
+    place = f"{where}: plan of rank {chosen.rank}"
+    try:
+        again = evaluate(chosen, plan_set.workload, plan_set.cluster)
+    except InputError as error:
+        raise InputError(error.message, where=f"{place}: {error.where}") from None
+    if not again.fits or not chosen.fits:
+        over = [name for name, call in again.calls.items() if call.memory_verdict == "does not fit"]
+        raise InputError(
+            f"does not fit in memory ({', '.join(over) or 'fits is false'})",
+            where=place,
+            remedy="Plan again",
+        )
+    for name, call in chosen.calls.items():
+        assigned = chosen.assignment
+        given = (call.mesh, call.strategy)
+        if given != (assigned.meshes.get(name), assigned.strategies.get(name)):
+            raise InputError(
+                "mesh or strategy differs from the plan's assignment",
+                where=f"{place}: calls.{name}",
+                remedy="Change both, or plan again",
+            )
 
 
 def _pick(plan_set: PlanSet, rank: int, path: Path) -> Plan:
