@@ -22,25 +22,29 @@ class DeviceProfile(Schema):
     """One accelerator. Peaks are dense (no sparsity); bandwidths are per direction and device."""
 
     id: Name
+    """Name of the profile and of its file."""
     vendor: Name
+    """Maker, for example "nvidia"."""
     peak_flop_per_s: dict[DType, PositiveFloat]
     """Dense peak per dtype, FLOP/s; a dtype that the device cannot run is absent."""
     memory_bytes: PositiveInt
     """Memory that the driver shows, bytes."""
     memory_bandwidth_bytes_per_s: PositiveFloat
+    """Peak bandwidth of the device memory, bytes/s."""
     scale_up_bandwidth_bytes_per_s: PositiveFloat
-    """NVLink, Infinity Fabric, ICI or PCIe inside the scale-up domain."""
+    """NVLink, Infinity Fabric, ICI or PCIe inside the scale-up domain, bytes/s."""
     scale_up_domain_devices: PositiveInt
     """Devices that the scale-up network joins (8 on HGX, 72 on NVL72)."""
     scale_up_topology: Name
     """switch, mesh, torus, pcie or bridge."""
     scale_out_bandwidth_bytes_per_s: PositiveFloat
-    """Network interface of one device to other scale-up domains."""
+    """Network interface of one device to other scale-up domains, bytes/s."""
     host_link_bandwidth_bytes_per_s: PositiveFloat
-    """PCIe or NVLink-C2C between one device and its host memory."""
+    """PCIe or NVLink-C2C between one device and its host memory, bytes/s."""
     host: Literal["x86", "grace", "other"] = "x86"
     """Host CPU family: launch-bound phases are slower on Grace."""
     tdp_w: PositiveFloat | None = None
+    """Power limit, watts; null when unknown."""
     price_usd_per_hour: PositiveFloat | None = None
     """Price of one device for one hour, the middle of the quoted range; null if none is known."""
     memory_efficiency: Fraction
@@ -62,7 +66,7 @@ class DeviceProfile(Schema):
     the plan's uncertainty is wider then."""
     collective_table: Name | None = None
     """Table of the measured collectives if another than `kernel_table`: PCIe devices whose kernel
-    efficiencies come from a device with NVLink."""
+    efficiencies come from a device with NVLink. Null: the same table."""
     sources: tuple[str, ...]
     """Where the figures come from."""
 
@@ -71,13 +75,17 @@ class NodeGroup(Schema):
     """Equal nodes of one device type."""
 
     name: Name
+    """Unique within the cluster; meshes refer to it."""
     nodes: PositiveInt
+    """Number of nodes."""
     devices_per_node: PositiveInt
+    """Devices in each node."""
     device: DeviceProfile
+    """The device type of all nodes."""
     host_memory_bytes: PositiveInt
     """Host memory of one node, bytes."""
     price_usd_per_device_hour: PositiveFloat | None = None
-    """Overrides the device profile's price."""
+    """Price of one device for one hour; the device profile's when null."""
 
     @property
     def devices(self) -> int:
@@ -89,7 +97,9 @@ class Cluster(Schema):
     """The devices that a plan may use."""
 
     name: Name
+    """The name shown in plans."""
     groups: tuple[NodeGroup, ...]
+    """One group for each kind of node, at least one."""
     assumptions: tuple[str, ...] = ()
     """What was assumed because the user did not say it; printed with every plan."""
 

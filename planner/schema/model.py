@@ -73,7 +73,9 @@ class ModelSpec(Schema):
     architecture: Name
     """Hugging Face `model_type`, for example "qwen3_moe"; "custom" when given by hand."""
     hidden_size: PositiveInt
+    """Width of the residual stream, elements."""
     num_layers: Annotated[int, Field(gt=0, le=MAX_LAYERS)]
+    """Transformer blocks, multi-token-prediction layers not counted."""
     num_heads: PositiveInt
     """Query heads."""
     num_kv_heads: PositiveInt
@@ -83,12 +85,15 @@ class ModelSpec(Schema):
     ffn_size: PositiveInt
     """Inner width of the dense feed-forward layers, elements."""
     vocab_size: PositiveInt
+    """Rows of the embedding matrix."""
     tie_embeddings: bool = False
     """True when the output head shares the input embedding."""
     mlp: Literal["gated", "plain"] = "gated"
     """gated: three matrices (SwiGLU, GeGLU); plain: two (GELU, squared ReLU)."""
     attention: Literal["gqa", "mla"] = "gqa"
+    """gqa: key-value heads of their own (MHA and MQA included); mla: a shared latent."""
     qkv_bias: bool = False
+    """True when the query, key and value projections have biases."""
     output_bias: bool = False
     """True when the attention output projection has a bias."""
     mlp_bias: bool = False
@@ -98,21 +103,25 @@ class ModelSpec(Schema):
     norms_per_layer: PositiveInt = 2
     """Norm layers of size hidden_size in each block (4 for Gemma-2/3 and GLM-4-0414)."""
     norm_bias: bool = False
+    """True when norms have a bias beside their scale (LayerNorm)."""
     attention_sinks: bool = False
     """True when each head has a learned sink logit (gpt-oss)."""
     mla: MLASpec | None = None
+    """Sizes of latent attention; null unless attention is "mla"."""
     moe: MoESpec | None = None
+    """Mixture-of-experts layers; null for a dense model."""
     window: WindowSpec | None = None
+    """Sliding-window attention; null when all layers attend to the whole sequence."""
     mtp_layers: NonNegativeInt = 0
     """Multi-token-prediction layers shipped beside the main model; not part of it in RL."""
     max_position: PositiveInt = 131072
     """Longest sequence that the model supports, tokens."""
     published_total_parameters: PositiveFloat | None = None
-    """Parameter count that the publisher states, if known."""
+    """Parameter count that the publisher states; null when unknown."""
     published_active_parameters: PositiveFloat | None = None
-    """Parameters active for each token as the publisher states, if known."""
+    """Parameters active for each token as the publisher states; null when unknown."""
     source: str | None = None
-    """Where the architecture was read."""
+    """Where the architecture was read; null when unknown."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -22,6 +22,7 @@ class Assignment(Schema):
     strategies: dict[Name, Strategy]
     """Call -> strategy."""
     staleness: NonNegativeInt = 0
+    """Versions that the generating policy may lag behind; 0 is synchronous."""
     framework: Name
     """Framework profile used for training and forward calls, and for overheads of the step."""
     engine: Name
@@ -34,10 +35,17 @@ class CallPrediction(Schema):
     """What the cost model says about one call of a plan."""
 
     kind: CallKind
+    """What the call does: generate, forward, train or environment."""
     role: Name
+    """The model that it runs; "environment" for CPU work."""
     mesh: Mesh | None
+    """The devices that it runs on; null for kind environment."""
     strategy: Strategy | None
+    """How it is parallelised; null for kind environment."""
     start_s: NonNegativeFloat
+    """Seconds from the start of the iteration to which the call belongs. In asynchronous plans the
+    calls of several iterations overlap and one iteration lasts longer than a step, so it may
+    exceed step_time_s."""
     time_s: NonNegativeFloat
     """Duration on its mesh, transfers before it included."""
     time_parts_s: dict[Name, float]
@@ -48,6 +56,7 @@ class CallPrediction(Schema):
     """Itemised bytes on the fullest device while the call runs, other models that stay resident
     included; `total` is their sum and `capacity` what a device offers."""
     memory_verdict: MemoryVerdict
+    """fits, tight (fits with little room to spare) or does not fit; fits for kind environment."""
     work_flop: NonNegativeFloat
     """Useful and recomputed work of all devices, FLOP."""
     traffic_bytes: NonNegativeFloat
@@ -63,6 +72,8 @@ class Prediction(Schema):
     """The cost model's answer for one assignment."""
 
     step_time_s: NonNegativeFloat
+    """Seconds from one step to the next when many follow each other: the makespan of a synchronous
+    step, the period of an asynchronous plan; overheads included."""
     step_time_interval_s: tuple[NonNegativeFloat, NonNegativeFloat]
     """80 % interval of the step time."""
     work_depth_bound_s: NonNegativeFloat
@@ -72,7 +83,9 @@ class Prediction(Schema):
     cost_per_step_usd: NonNegativeFloat | None
     """Price of all devices that the plan reserves; null when a device has no price."""
     staleness: NonNegativeInt
+    """Versions that the generating policy may lag behind; 0 is synchronous."""
     calls: dict[Name, CallPrediction]
+    """Call -> prediction, for every call of the iteration."""
     overheads_s: dict[Name, float]
     """Parts of the step that belong to no call: weight sync, fixed costs."""
     fits: bool
@@ -83,11 +96,13 @@ class Plan(Prediction):
     """A ranked, executable plan."""
 
     rank: PositiveInt
+    """Place in the answer, from 1, the best."""
     tie_with_best: bool
     """True when the step time lies inside the best plan's interval: the model cannot tell."""
     placement: Name
     """The placement in words."""
     assignment: Assignment
+    """The decisions: meshes, strategies, staleness and profiles."""
     devices: PositiveInt
     """Devices that the plan reserves."""
     bound_s: NonNegativeFloat
@@ -102,6 +117,7 @@ class SearchReport(Schema):
     optimal: bool
     """True when the gap is within the tolerance that was asked for."""
     bound_s: NonNegativeFloat
+    """Proven lower bound on the step time of every plan of the search space, seconds."""
     gap: NonNegativeFloat
     """1 - bound / best step time."""
     candidates: NonNegativeInt
@@ -109,19 +125,28 @@ class SearchReport(Schema):
     pareto_candidates: NonNegativeInt
     """Strategies left after the safe filter."""
     wall_s: NonNegativeFloat
+    """Duration of the search, seconds."""
     status: Name
+    """How it ended, in words, for example "proven"."""
 
 
 class PlanSet(Schema):
     """The answer of `planner.plan`."""
 
     schema_version: PositiveInt = SCHEMA_VERSION
+    """Version of this format; fields are added without raising it."""
     planner_version: Name
+    """Release of the planner that wrote it."""
     space: Name
+    """Name of the search space."""
     objective: Name
+    """What plans are ranked by, for example "step_time"."""
     plans: tuple[Plan, ...]
+    """Best first."""
     search: SearchReport
+    """How the search ended, and its bound."""
     assumptions: tuple[str, ...]
+    """What the planner assumed because the user did not say it."""
     input_hashes: dict[Name, Name]
     """SHA-256 of workload, cluster, search space, framework and kernel profiles."""
     workload: Workload

@@ -71,11 +71,15 @@ class Mesh(Schema):
     """The devices of a call: whole nodes of one group, or a slice of one node."""
 
     group: Name
+    """Name of the node group."""
     first_node: NonNegativeInt
+    """First node of the mesh inside its group, from 0."""
     nodes: PositiveInt
+    """Number of nodes, contiguous."""
     first_device: NonNegativeInt = 0
     """First device inside each node; above 0 only for a slice of one node."""
     devices_per_node: PositiveInt
+    """Devices that it takes of each node; fewer than the node has for a slice of one."""
 
     @property
     def devices(self) -> int:
@@ -108,6 +112,7 @@ class Rule(Schema):
     """
 
     id: Name
+    """Unique within the space; error messages name it."""
     calls: tuple[CallKind, ...]
     """Call kinds that the rule applies to."""
     check: Name
@@ -124,23 +129,37 @@ class CallSpace(Schema):
     """Values that the fields of Strategy may take for one kind of call."""
 
     tp: tuple[Degree, ...] = (1,)
+    """Tensor-parallel degrees."""
     pp: tuple[Degree, ...] = (1,)
+    """Pipeline-parallel degrees."""
     vpp: tuple[Degree, ...] = (1,)
+    """Virtual pipeline stages on each device."""
     cp: tuple[Degree, ...] = (1,)
+    """Context-parallel degrees."""
     ep: tuple[Degree, ...] = (1,)
+    """Expert-parallel degrees; 1 alone counts for a dense model."""
     etp: tuple[Degree, ...] = (1,)
+    """Tensor-parallel degrees inside an expert; 1 alone counts for a dense model."""
     zero_stage: tuple[Annotated[int, Field(ge=0, le=3)], ...] = (0,)
+    """ZeRO stages."""
     sequence_parallel: Literal["never", "with_tp", "optional"] = "never"
     """with_tp: always on when tp > 1."""
     micro_batch_sequences: tuple[PositiveInt, ...] = (1,)
+    """Sequences in a microbatch (see Strategy)."""
     packing: tuple[bool, ...] = (True,)
+    """Whether sequences may share a microbatch's token budget, must be padded, or either."""
     recompute: tuple[Recompute, ...] = ("none",)
+    """Activation recomputation; read for train."""
     offload: tuple[Offload, ...] = ("none",)
+    """What may move to host memory between calls."""
     uneven_stages: bool = False
     """True when the first and last pipeline stages may hold fewer layers."""
     max_running_sequences: tuple[PositiveInt, ...] = (1024,)
+    """Sequences that a replica decodes at once; read for generate."""
     memory_fraction: tuple[Annotated[float, Field(gt=0, le=1)], ...] = (0.9,)
+    """Shares of device memory for the engine; read for generate."""
     optimizer_on_cpu: tuple[bool, ...] = (False,)
+    """Whether the optimizer may run on the host."""
     dtype: tuple[DType, ...] = ("bf16",)
     """Dtypes that the launcher can run; the workload's dtype picks one of them."""
 
@@ -149,20 +168,24 @@ class SearchSpace(Schema):
     """What one launcher back end can run."""
 
     name: Name
+    """Name of the space and of its file."""
     launcher: Name | None
     """The exporter that writes plans of this space; null for the unrestricted space."""
     description: Name
+    """What it describes, in words."""
     framework: Name
     """The framework profile (overheads, overlap) in hardware_profiles/frameworks/."""
     engine: Name
     """The generation engine's profile in hardware_profiles/frameworks/."""
     calls: dict[CallKind, CallSpace]
+    """Call kind -> the values that its strategies may take."""
     placements: tuple[Literal["colocated", "disaggregated", "free"], ...]
     """colocated: all models take turns on the same devices; disaggregated: the generation engine
     has devices of its own and the others share the rest; free: any."""
     sub_node_meshes: bool = False
     """True when a model may run on part of a node (of a cluster with several nodes)."""
     max_staleness: NonNegativeInt = 0
+    """Most versions that the generating policy may lag behind; 0: synchronous only."""
     reference_shares_actor_layout: bool = False
     """True when the reference model runs in the actor's trainer processes: same devices and
     degrees, its weights swapped in from host memory."""
@@ -175,5 +198,6 @@ class SearchSpace(Schema):
     """Expression, like a rule's `check`: where it is true, all calls of a unit must have the same
     `micro_batch_sequences`. Null: they are free to differ."""
     rules: tuple[Rule, ...] = ()
+    """Legality rules beside those of arithmetic, which hold for every launcher."""
     version: Name
     """Launcher release that the space describes."""

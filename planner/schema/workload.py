@@ -26,7 +26,9 @@ class LengthDistribution(Schema):
     """
 
     kind: Literal["lognormal", "histogram", "fixed"] = "lognormal"
+    """lognormal, cut at max_tokens; histogram of given lengths; or fixed, all at mean_tokens."""
     mean_tokens: PositiveFloat
+    """Mean length, tokens."""
     max_tokens: PositiveInt
     """The cap; no sequence is longer."""
     sigma: PositiveFloat = 0.9
@@ -63,30 +65,40 @@ class Workload(Schema):
     """One RL iteration to be planned."""
 
     name: Name
+    """The name shown in plans."""
     algorithm: Name
     """A registered algorithm, for example "grpo" or "ppo"."""
     models: dict[Name, ModelSpec]
     """Role -> model: actor always; critic, reference, reward as the algorithm asks."""
     prompts_per_step: PositiveInt
+    """Prompts of one step."""
     samples_per_prompt: PositiveInt
+    """Responses to each prompt (the group of GRPO)."""
     prompt_length: LengthDistribution
+    """Lengths of prompts."""
     response_length: LengthDistribution
+    """Lengths of responses."""
     optimizer_steps: PositiveInt = 1
     """Minibatches of the batch in one epoch: optimizer steps of the actor per epoch."""
     critic_optimizer_steps: PositiveInt | None = None
     """The critic's; the actor's number when null."""
     epochs: PositiveInt = 1
+    """Passes over the batch in training."""
     kl_weight: NonNegativeFloat = 0.0
     """Weight of the KL term; the reference model runs only when it is above zero."""
     old_logprobs: Literal["recompute", "engine", "skip"] = "recompute"
     """Where the old log-probabilities come from: a forward pass of the trainer, the generation
     engine, or nowhere (strictly on-policy single step, ratio identically one)."""
     environment: EnvironmentSpec = EnvironmentSpec()
+    """What scores responses on CPUs."""
     max_staleness: NonNegativeInt = 1
     """How many versions behind the policy a sample may be: plans with 0..max are considered."""
     train_dtype: DType = "bf16"
+    """Precision of matrix products in training and forward calls."""
     generate_dtype: DType = "bf16"
+    """Precision of weights and matrix products in generation."""
     kv_cache_dtype: Literal["bf16", "fp8"] = "bf16"
+    """Precision of the engine's key-value cache."""
     assumptions: tuple[str, ...] = ()
     """What was assumed because the user did not say it; printed with every plan."""
 
@@ -130,6 +142,7 @@ class Call(Schema):
     name: Name
     """Unique within the graph, for example "generate", "reference_logprobs", "actor_train"."""
     kind: CallKind
+    """What it does; decides which cost model prices it."""
     role: Name
     """The model that it runs, a key of `Workload.models`; "environment" for CPU work."""
     sequences: PositiveInt
@@ -137,5 +150,6 @@ class Call(Schema):
     output: Literal["tokens", "logprobs", "values", "rewards", "loss"]
     """What it produces: log-probs need the vocabulary head, values and rewards a scalar head."""
     epochs: PositiveInt = 1
+    """Passes over the sequences; 1 unless the kind is train."""
     optimizer_steps: NonNegativeInt = 0
     """Optimizer steps per epoch; 0 unless the kind is train."""
