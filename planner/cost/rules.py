@@ -31,7 +31,7 @@ from planner.schema.workload import CallKind
 
 _BOOLEAN = {
     *("sequence_parallel", "packing", "optimizer_on_cpu"),
-    *("is_moe", "is_mla", "has_critic"),
+    *("is_moe", "is_mla", "mlp_bias", "has_critic"),
 }
 _TEXT: dict[str, tuple[str, ...]] = {
     "recompute": RECOMPUTE,

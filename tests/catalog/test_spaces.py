@@ -138,6 +138,7 @@ def _contexts() -> list[tuple[str, dict[str, object]]]:
             head_dim=8,
             ffn_size=40,
             vocab_size=256,
+            mlp_bias=moe,
             moe=MoESpec(num_experts=8, top_k=2, expert_ffn_size=24) if moe else None,
         )
         models = {"actor": model, "reward": model} | ({"critic": model} if critic else {})

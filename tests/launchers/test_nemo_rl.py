@@ -215,6 +215,16 @@ def changed(case: Case, **updates: dict[str, Any]) -> Case:
     return make_plan(workload, strategies, meshes, staleness=staleness), workload, cluster
 
 
+def test_experts_are_split_as_the_plan_says() -> None:
+    split = {"ep": 4, "etp": 2}
+    case = changed(
+        nemo_colocated(), actor_train=split, old_logprobs=split, reference_logprobs=split
+    )
+    section = config_of(case)["policy"]["megatron_cfg"]
+    assert section["expert_model_parallel_size"] == 4
+    assert section["expert_tensor_parallel_size"] == 2
+
+
 def moved(case: Case, **meshes: Mesh) -> Case:
     plan, workload, cluster = case
     staleness = plan.assignment.staleness

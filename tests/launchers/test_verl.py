@@ -168,6 +168,17 @@ def test_megatron_colocated() -> None:
     )
 
 
+def test_megatron_experts_are_split_as_the_plan_says() -> None:
+    plan, workload, cluster = verl_megatron_colocated()
+    strategies = {
+        name: strategy if name == "generate" else strategy.model_copy(update={"etp": 2})
+        for name, strategy in plan.assignment.strategies.items()
+    }
+    plan = make_plan(workload, strategies, dict(plan.assignment.meshes), space="verl-megatron")
+    key = "actor_rollout_ref.actor.megatron.expert_tensor_parallel_size"
+    assert_has((plan, workload, cluster), {key: "2"})
+
+
 def test_megatron_uneven_stages_and_optimizer_on_cpu() -> None:
     actor = "actor_rollout_ref.actor"
     transformer = f"+{actor}.megatron.override_transformer_config"
