@@ -155,6 +155,23 @@ def list_clusters() -> list[str]:
     return _names("clusters")
 
 
+def describe_cluster(name: str) -> dict[str, Any]:
+    """What a built-in cluster type stands for, to be shown: the device, the usual node and network,
+    the price with where it comes from. InputError with near names if there is none.
+    """
+    preset = _preset(name)
+    if preset is None:
+        raise _unknown(name, None)
+    device = _device_file(preset.device)
+    return {
+        "cluster": name,
+        **preset.model_dump(mode="json", exclude={"sources"}),
+        "price_usd_per_device_hour": device.price,
+        "price_source": device.price_text,
+        "sources": [*preset.sources, *(f"{device.id}: {source}" for source in device.sources)],
+    }
+
+
 @cache
 def load_device(device_id: str) -> DeviceProfile:
     """The profile of a device id; InputError with near names if there is none."""

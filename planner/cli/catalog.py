@@ -57,7 +57,14 @@ def models_show(
         typer.echo(spec.model_dump_json(indent=2))
         return
     counts = count_parameters(spec)
-    typer.echo(f"{spec.name}: {count(counts.total)} parameters, {count(counts.active)} active")
+    typer.echo(f"{spec.name}: {count(counts.total)} parameters")
+    tied = " (tied: it stays as the output head)" if spec.tie_embeddings else ""
+    for words, number in (
+        ("active for each token, both embeddings included", counts.active),
+        (f"active without the input embedding{tied}", counts.active_without_input_embedding),
+        ("active without both embeddings", counts.active_without_embeddings),
+    ):
+        typer.echo(f"  {count(number):>8} {words}")
     _echo_fields(spec.model_dump(exclude_none=True, exclude={"name"}))
 
 
@@ -89,17 +96,37 @@ def hardware_list(json: Json = False) -> None:
 
 @hardware_app.command("show")
 def hardware_show(
-    name: Annotated[str, typer.Argument(help="A device id, or a cluster like h100:4x8.")],
+    name: Annotated[
+        str, typer.Argument(help="A device id, a cluster type (h100) or a cluster (h100:4x8).")
+    ],
     json: Json = False,
 ) -> None:
-    """One device's profile, or a cluster, with its sources."""
-    from planner.catalog.hardware import list_devices, load_device, parse_cluster
+    """One device's profile, a cluster type, or a cluster, with its sources.
 
-    found = load_device(name) if name in list_devices() else parse_cluster(name)
+    A name of both a device and a cluster type shows the device, and in text the type after it.
+    """
+    from planner.catalog.hardware import (
+        describe_cluster,
+        list_clusters,
+        list_devices,
+        load_device,
+        parse_cluster,
+    )
+
+    found: list[dict[str, object]] = []
+    if name in list_devices():
+        found.append(load_device(name).model_dump(mode="json", exclude_none=not json))
+    if name in list_clusters():
+        found.append(describe_cluster(name))
+    if not found:
+        found.append(parse_cluster(name).model_dump(mode="json", exclude_none=not json))
     if json:
-        typer.echo(found.model_dump_json(indent=2))
-    else:
-        _echo_fields(found.model_dump(mode="json", exclude_none=True))
+        _echo_json(found[0])
+        return
+    for index, fields in enumerate(found):
+        if index:
+            typer.echo()
+        _echo_fields(fields)
 
 
 def schema(

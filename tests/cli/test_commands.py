@@ -104,6 +104,7 @@ def test_export_to_a_launcher_that_cannot_run_the_plan_says_why(plans_file: Path
         (["schema", "Plann"], 2, ["Did you mean Plan?"]),
         (["models", "show", "nobody/nothing"], 2, ["nobody/nothing"]),
         (["hardware", "show", "h100-80-sx"], 2, ["h100-80-sx"]),
+        (["hardware", "show", "h101"], 2, ["h101", "Did you mean"]),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else None,
 )
@@ -163,6 +164,35 @@ def test_the_catalogue_can_be_looked_at() -> None:
     assert json.loads(invoke("hardware", "show", "h100:4x8", "--json"))["groups"][0]["nodes"] == 4
     assert len(json.loads(invoke("hardware", "list", "--json"))["devices"]) == 34
     assert json.loads(invoke("schema", "PlanSet"))["title"] == "PlanSet"
+
+
+def test_the_active_count_says_what_it_includes() -> None:
+    text = invoke("models", "show", "Qwen/Qwen3-30B-A3B")
+    # 151,936 x 2,048 = 0.311 B parameters in each of the two embedding matrices.
+    assert "30.53 B parameters" in text
+    assert "3.353 B active for each token, both embeddings included" in text
+    assert "3.042 B active without the input embedding" in text
+    assert "2.731 B active without both embeddings" in text
+    assert "tied" in invoke("models", "show", "Qwen/Qwen3-0.6B").splitlines()[2]
+
+
+def test_a_cluster_type_is_shown_without_a_size() -> None:
+    shown = json.loads(invoke("hardware", "show", "h100", "--json"))
+    assert shown["device"] == "h100-80-sxm"
+    assert shown["devices_per_node"] == 8
+    assert shown["host_memory_gib"] == 2048
+    assert "InfiniBand" in shown["network"]
+    assert shown["price_usd_per_device_hour"] > 0
+    assert "price of h100-80-sxm" in shown["price_source"]
+    assert any("mercatus" in source for source in shown["sources"])
+    assert "devices_per_node: 8" in invoke("hardware", "show", "h100")
+
+
+def test_a_name_of_both_a_device_and_a_cluster_type_shows_both() -> None:
+    assert json.loads(invoke("hardware", "show", "gb200-nvl72", "--json"))["vendor"] == "nvidia"
+    text = invoke("hardware", "show", "gb200-nvl72")
+    assert "vendor: nvidia" in text
+    assert "devices_per_node: 4" in text
 
 
 def test_help_and_import_load_nothing_heavy() -> None:
