@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -143,6 +144,44 @@ def test_export_of_a_broken_file_says_so(content: bytes, tmp_path: Path) -> None
     assert result.returncode == 2
     assert str(path) in result.stderr
     assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def set_deep(content: dict[str, Any], path: str, value: object) -> None:
+    *steps, last = path.split(".")
+    for step in steps:
+        content = content[int(step)] if isinstance(content, list) else content[step]
+    content[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("plans.0.assignment.meshes.generate.first_node", 1000, ["meshes.generate", "outside"]),
+        ("plans.0.assignment.meshes.generate.devices_per_node", 16, ["meshes.generate"]),
+        ("plans.0.assignment.framework", "nope", ["nope"]),
+        ("plans.0.assignment.space", "../../x", ["../../x"]),
+        ("plans.0.calls.generate.strategy.tp", 64, ["calls.generate", "assignment"]),
+        ("plans.0.fits", False, ["does not fit"]),
+        ("plans.0.rank", 2, ["equal rank"]),
+        ("schema_version", 99, ["schema_version 99"]),
+    ],
+)
+def test_export_refuses_plans_that_do_not_hold_together(
+    path: str, value: object, words: list[str], plans_file: Path, tmp_path: Path
+) -> None:
+    content = json.loads(plans_file.read_text())
+    set_deep(content, path, value)
+    edited = tmp_path / "edited.json"
+    edited.write_text(json.dumps(content))
+    rank = "2" if path == "plans.0.rank" else "1"
+    result = CliRunner().invoke(
+        app, ["export", str(edited), "--to", "verl", "--rank", rank, "-o", str(tmp_path / "out")]
+    )
+    assert isinstance(result.exception, PlannerError), result.output
+    assert result.exception.exit_code == 2
+    for word in words:
+        assert word in str(result.exception)
     assert not (tmp_path / "out").exists()
 
 
