@@ -19,7 +19,10 @@ class Schema(BaseModel):
     )
 
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+# Names go into comments of YAML files and scripts, which a control character (Unicode category Cc)
+# or a line or paragraph separator would end.
+_PLAIN_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=_PLAIN_LINE)]
 PositiveInt = Annotated[int, Field(gt=0, lt=2**53)]
 NonNegativeInt = Annotated[int, Field(ge=0, lt=2**53)]
 PositiveFloat = Annotated[float, Field(gt=0)]

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from planner.schema.base import (
     Name,
-    NonNegativeFloat,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     Schema,
 )
 from planner.schema.hardware import DType
 from planner.schema.model import ModelSpec
+
+# Bounds far above any workload, so that a slip is refused where it is given and products of two
+# figures stay within 64-bit integers and floats.
+MAX_LENGTH_TOKENS = 2**31
+"""Longer sequences are taken for a mistake."""
+MeanTokens = Annotated[float, Field(ge=1, le=MAX_LENGTH_TOKENS)]
+MaxTokens = Annotated[int, Field(gt=0, le=MAX_LENGTH_TOKENS)]
+Sigma = Annotated[float, Field(ge=0.01, le=5)]
+Weight = Annotated[float, Field(ge=1e-30, le=1e30)]
+Prompts = Annotated[int, Field(gt=0, le=10**9)]
+Samples = Annotated[int, Field(gt=0, le=10**6)]
+OptimizerSteps = Annotated[int, Field(gt=0, le=10**6)]
+Epochs = Annotated[int, Field(gt=0, le=10_000)]
+Staleness = Annotated[int, Field(ge=0, le=1024)]
+KlWeight = Annotated[float, Field(ge=0, le=1e6)]
 
 
 class LengthDistribution(Schema):
@@ -27,13 +40,13 @@ class LengthDistribution(Schema):
 
     kind: Literal["lognormal", "histogram", "fixed"] = "lognormal"
     """lognormal, cut at max_tokens; histogram of given lengths; or fixed, all at mean_tokens."""
-    mean_tokens: PositiveFloat
+    mean_tokens: MeanTokens
     """Mean length, tokens."""
-    max_tokens: PositiveInt
+    max_tokens: MaxTokens
     """The cap; no sequence is longer."""
-    sigma: PositiveFloat = 0.9
+    sigma: Sigma = 0.9
     """Lognormal shape; only `kind: lognormal` reads it."""
-    histogram: tuple[tuple[PositiveInt, PositiveFloat], ...] = ()
+    histogram: tuple[tuple[MaxTokens, Weight], ...] = ()
     """(tokens, weight) pairs with ascending tokens; weights need not sum to one."""
 
     @model_validator(mode="after")
@@ -55,9 +68,9 @@ class LengthDistribution(Schema):
 class EnvironmentSpec(Schema):
     """A CPU verifier or environment that scores or answers responses."""
 
-    latency_s: NonNegativeFloat = 0.0
+    latency_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     """Mean seconds for one response on one worker."""
-    workers: PositiveInt = 64
+    workers: Annotated[int, Field(gt=0, le=10**7)] = 64
     """Responses scored at the same time."""
 
 
@@ -70,28 +83,28 @@ class Workload(Schema):
     """A registered algorithm, for example "grpo" or "ppo"."""
     models: dict[Name, ModelSpec]
     """Role -> model: actor always; critic, reference, reward as the algorithm asks."""
-    prompts_per_step: PositiveInt
+    prompts_per_step: Prompts
     """Prompts of one step."""
-    samples_per_prompt: PositiveInt
+    samples_per_prompt: Samples
     """Responses to each prompt (the group of GRPO)."""
     prompt_length: LengthDistribution
     """Lengths of prompts."""
     response_length: LengthDistribution
     """Lengths of responses."""
-    optimizer_steps: PositiveInt = 1
+    optimizer_steps: OptimizerSteps = 1
     """Minibatches of the batch in one epoch: optimizer steps of the actor per epoch."""
-    critic_optimizer_steps: PositiveInt | None = None
+    critic_optimizer_steps: OptimizerSteps | None = None
     """The critic's; the actor's number when null."""
-    epochs: PositiveInt = 1
+    epochs: Epochs = 1
     """Passes over the batch in training."""
-    kl_weight: NonNegativeFloat = 0.0
+    kl_weight: KlWeight = 0.0
     """Weight of the KL term; the reference model runs only when it is above zero."""
     old_logprobs: Literal["recompute", "engine", "skip"] = "recompute"
     """Where the old log-probabilities come from: a forward pass of the trainer, the generation
     engine, or nowhere (strictly on-policy single step, ratio identically one)."""
     environment: EnvironmentSpec = EnvironmentSpec()
     """What scores responses on CPUs."""
-    max_staleness: NonNegativeInt = 1
+    max_staleness: Staleness = 1
     """How many versions behind the policy a sample may be: plans with 0..max are considered."""
     train_dtype: DType = "bf16"
     """Precision of matrix products in training and forward calls."""

@@ -175,3 +175,39 @@ def test_types_survive_json() -> None:
         text = value.model_dump_json()
         assert type(value).model_validate_json(text) == value
         assert json.loads(text) == value.model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"prompts_per_step": 10**9 + 1},
+        {"samples_per_prompt": 10**6 + 1},
+        {"optimizer_steps": 10**6 + 1},
+        {"epochs": 2**52},
+        {"max_staleness": 1025},
+        {"kl_weight": 1e300},
+        {"name": "two\nlines"},
+        {"algorithm": "bell\x07"},
+    ],
+)
+def test_workloads_stay_within_bounds(changes: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(changes))):
+        workload(**changes)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("mean_tokens", 0.99),
+        ("mean_tokens", 1e-300),
+        ("max_tokens", 2**31 + 1),
+        ("sigma", 1e300),
+        ("sigma", 0.001),
+        ("histogram", ((1, 1e308),)),
+        ("histogram", ((1, 1e-308),)),
+    ],
+)
+def test_lengths_stay_within_bounds(field: str, value: object) -> None:
+    fields: dict[str, object] = {"mean_tokens": 10.0, "max_tokens": 100, field: value}
+    with pytest.raises(ValidationError, match=field):
+        LengthDistribution(**fields)  # type: ignore[arg-type]

@@ -21,11 +21,11 @@ from planner.workload.lengths import (
 
 lognormals = st.builds(
     lambda cap, share, sigma: LengthDistribution(
-        mean_tokens=max(cap * share, 1e-3), max_tokens=cap, sigma=sigma
+        mean_tokens=max(cap * share, 1.0), max_tokens=cap, sigma=sigma
     ),
     st.integers(1, 10**6),
     st.floats(1e-4, 1.0),
-    st.floats(0.05, 6.0),
+    st.floats(0.05, 5.0),
 )
 histograms = st.lists(
     st.tuples(st.integers(1, 5000), st.floats(0.01, 10.0)),
