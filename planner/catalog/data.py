@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
+import stat
 import types
 import typing
 from pathlib import Path
@@ -19,7 +21,12 @@ from planner.errors import InputError
 _PACKAGE = Path(__file__).resolve().parent.parent
 # An installed wheel carries the data inside the package; a source checkout beside it.
 _ROOTS = (_PACKAGE / "_data", _PACKAGE.parent)
-_MAX_YAML_BYTES = 64 * 2**20  # far above any sensible input; guards against a wrong path
+MAX_INPUT_BYTES = 2**20
+"""Largest problem, cluster, search space or model file: far above any sensible one."""
+_MAX_YAML_SIZE = 100_000  # values of a document with its aliases written out
+_CHUNK_BYTES = 2**16
+_ENOUGH = 1e12  # values; no need to count further
+_TEXT_SIZE = 64  # characters of a text that count as one more value
 _MAX_ERRORS_SHOWN = 5
 _MAX_VALUE_CHARACTERS = 60
 
@@ -39,35 +46,62 @@ def data_path(*parts: str) -> Path:
     return candidates[-1]
 
 
-def load_yaml(path: Path) -> Any:
-    """The content of a YAML file, parsed without code execution.
+def read_text(
+    path: Path,
+    limit_bytes: int,
+    where: str | None = None,
+    *,
+    remedy: str = "Check the path.",
+) -> str:
+    """The text of a regular file in UTF-8, with or without a byte order mark; lines end in "\\n".
 
-    Differs from PyYAML's safe loader in three ways: duplicate keys are refused, ``1e9`` is a
-    number, and dates stay text. Raises InputError naming the file (and line, where known).
+    Devices, pipes and files above `limit_bytes` are refused before they are read. Raises
+    InputError at `where` (by default the path); `remedy` says which file would be right.
     """
-    where = str(path)
+    where = str(path) if where is None else where
     try:
-        if path.stat().st_size > _MAX_YAML_BYTES:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise InputError("this is a folder", where=where, remedy=remedy)
+        if not stat.S_ISREG(mode):
             raise InputError(
-                f"the file is larger than {_MAX_YAML_BYTES // 2**20} MiB",
+                "not a regular file",
                 where=where,
-                remedy="Give the path of a YAML file.",
+                remedy="Save its content in a file and give that file's path.",
             )
-        text = path.read_text(encoding="utf-8")
+        content = bytearray()  # grows: a single read would take the whole limit at once
+        with path.open("rb") as file:
+            while len(content) <= limit_bytes and (chunk := file.read(_CHUNK_BYTES)):
+                content += chunk
     except FileNotFoundError:
         raise InputError("no such file", where=where, remedy="Check the path.") from None
-    except IsADirectoryError:
-        raise InputError(
-            "this is a folder", where=where, remedy="Give the path of a YAML file in it."
-        ) from None
-    except UnicodeDecodeError:
-        raise InputError(
-            "the file is not UTF-8 text", where=where, remedy="Give a YAML or JSON file."
-        ) from None
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=where) from None
+        raise InputError(
+            f"cannot be read: {error.strerror or error}", where=where, remedy="Check the path."
+        ) from None
+    except ValueError:  # a path with a NUL character
+        raise InputError("not a path", where=where, remedy="Check the path.") from None
+    if len(content) > limit_bytes:
+        limit = f"{limit_bytes / 2**20:g} MiB"
+        raise InputError(f"the file is larger than {limit}", where=where, remedy=remedy)
     try:
-        return yaml.load(text, Loader=_Loader)
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError("the file is not UTF-8 text", where=where, remedy=remedy) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def load_yaml(path: Path, limit_bytes: int = MAX_INPUT_BYTES) -> Any:
+    """The content of a YAML file, parsed without code execution.
+
+    Differs from PyYAML's safe loader in four ways: duplicate keys are refused, so are documents
+    that aliases blow up, ``1e9`` is a number, and dates stay text. Raises InputError naming the
+    file (and line, where known).
+    """
+    where = str(path)
+    text = read_text(path, limit_bytes, where, remedy="Give the path of a YAML or JSON file.")
+    try:
+        return _construct(text, where)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
@@ -84,6 +118,59 @@ def load_yaml(path: Path) -> Any:
         ) from None
 
 
+def _construct(text: str, where: str) -> Any:
+    loader = _Loader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        # Before the nodes become values: merge keys copy what they refer to.
+        size = _expanded_size(root)
+        if math.isinf(size):
+            raise InputError(
+                "an alias (*name) refers to what it stands in",
+                where=where,
+                remedy="Write the values out.",
+            )
+        if size > _MAX_YAML_SIZE:
+            raise InputError(
+                "holds too many values",
+                where=where,
+                remedy=f"At most {_MAX_YAML_SIZE:,}, an alias (*name) counts as what it repeats.",
+            )
+        return loader.construct_document(root)
+    finally:
+        loader.dispose()
+
+
+def _expanded_size(root: yaml.Node) -> float:
+    """Values of a document with every alias written out; infinite when one holds itself.
+
+    Each node is visited once, so the time is linear in the file whatever its aliases multiply.
+    """
+    sizes: dict[int, float] = {}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        below: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            below = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            below = node.value
+        if id(node) not in sizes:
+            sizes[id(node)] = math.inf  # until all below it is known: a cycle finds this
+            open_ones = [part for part in below if id(part) not in sizes]
+            if open_ones:
+                stack += open_ones
+                continue
+        stack.pop()
+        own = 1.0 if below or not isinstance(node.value, str) else 1 + len(node.value) // _TEXT_SIZE
+        total = own + sum(sizes[id(part)] for part in below)
+        # Doubling a thousand times over must not look like a cycle.
+        sizes[id(node)] = total if math.isinf(total) else min(total, _ENOUGH)
+    return sizes[id(root)]
+
+
 def validate(model_cls: type[ModelT], obj: Any, where: str) -> ModelT:
     """`obj` (plain dicts, lists, numbers, text) as an instance of `model_cls`.
 
@@ -92,16 +179,49 @@ def validate(model_cls: type[ModelT], obj: Any, where: str) -> ModelT:
     """
     try:
         text = json.dumps(obj, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError):
+        location, message = _not_plain(obj)
+        field = _field_name(location)
         raise InputError(
-            f"holds a value that is not a finite number, text, list or mapping ({error})",
-            where=where,
-            remedy="Use plain values.",
+            message,
+            where=f"{where}: {field}" if field else where,
+            remedy="Use numbers, text, lists and mappings.",
         ) from None
     try:
         return model_cls.model_validate_json(text)
     except ValidationError as error:
         raise _input_error(model_cls, error, where) from None
+
+
+def build(model_cls: type[ModelT], where: str, **fields: Any) -> ModelT:
+    """`model_cls` from values that are already of its types; errors as those of `validate`."""
+    try:
+        return model_cls(**fields)
+    except ValidationError as error:
+        raise _input_error(model_cls, error, where) from None
+
+
+def _not_plain(obj: Any) -> tuple[tuple[int | str, ...], str]:
+    """Where the first value stands that JSON cannot hold, and what is wrong with it."""
+    stack: list[tuple[tuple[int | str, ...], Any]] = [((), obj)]
+    seen: set[int] = set()
+    while stack:
+        location, value = stack.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            return location, f"must be a finite number, given {value}"
+        if value is None or isinstance(value, bool | int | float | str):
+            continue
+        if not isinstance(value, dict | list | tuple):
+            return location, f"not a number, text, list or mapping, given a {type(value).__name__}"
+        if id(value) not in seen:
+            seen.add(id(value))
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            below = [
+                ((*location, key if isinstance(key, int) else str(key)), item)
+                for key, item in items
+            ]
+            stack += reversed(below)
+    return (), "nested too deeply, or holds itself"
 
 
 def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
@@ -134,14 +254,22 @@ def _explain(model_cls: type[BaseModel], detail: ErrorDetails) -> tuple[str, str
         return field, "unknown field", did_you_mean(str(location[-1]), known) if known else None
     if detail["type"] == "missing":
         return field, "missing field", f"Add `{location[-1]}`."
+    if detail["type"] == "string_pattern_mismatch":
+        message = "holds a control character or a line break"
+        return field, f"{message}, given {_shown(detail['input'])}", "Use one line of plain text."
     message = detail["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if detail["type"] == "value_error":
         return field, message, None
-    given = json.dumps(detail["input"], default=str)
+    return field, f"{message.removeprefix('input ')}, given {_shown(detail['input'])}", None
+
+
+def _shown(value: Any) -> str:
+    """A value as JSON, shortened."""
+    given = json.dumps(value, default=str)
     if len(given) > _MAX_VALUE_CHARACTERS:
         given = given[: _MAX_VALUE_CHARACTERS - 3] + "..."
-    return field, f"{message.removeprefix('input ')}, given {given}", None
+    return given
 
 
 def _field_name(location: tuple[int | str, ...]) -> str:

@@ -5,23 +5,22 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from planner.catalog.data import data_path, did_you_mean, load_yaml, validate
-from planner.errors import InputError
-from planner.schema import Cluster, DeviceProfile, DType, NodeGroup, Schema
-from planner.schema.base import (
-    Fraction,
-    Name,
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
+from planner.catalog.data import build, data_path, did_you_mean, load_yaml, validate
+from planner.catalog.hardware_files import (
+    GIB,
+    ClusterFile,
+    ClusterPreset,
+    DeviceFile,
+    GroupFile,
 )
+from planner.errors import InputError
+from planner.schema import Cluster, DeviceProfile, NodeGroup
+from planner.schema.hardware import MAX_NODES
 
-MAX_NODES = 100_000
-"""Most nodes of one group; beyond every cluster that exists, so a larger number is a mistake."""
-
-_GIB = 2**30
+_MAX_TEXT = 200  # characters of a cluster text, as of every name
+_MAX_WHERE = 60
 _FORM = "Write NAME:NODESxDEVICES, for example h100:4x8 (4 nodes of 8 devices)."
 # Overrides of these leave the measured kernel table valid; any other changes what it measured.
 _KEEPS_TABLE = frozenset(
@@ -29,120 +28,6 @@ _KEEPS_TABLE = frozenset(
     | {"scale_out_bandwidth_gb_s", "scale_out_latency_us", "scale_out_efficiency"}
     | {"host", "host_link_bandwidth_gb_s"}
 )
-
-
-class _TypicalNode(Schema):
-    devices: PositiveInt
-    host_memory_gib: PositiveFloat
-
-
-class _DeviceFile(Schema):
-    """A device as its YAML file gives it; the units are in the keys."""
-
-    id: Name
-    vendor: Name
-    peak_tflops: dict[DType, PositiveFloat]
-    """Dense peaks, 1e12 FLOP/s."""
-    memory_gib: PositiveFloat
-    """What the driver shows, 2**30 bytes."""
-    memory_bandwidth_tb_s: PositiveFloat
-    scale_up_bandwidth_gb_s: PositiveFloat
-    """Per direction and device, 1e9 bytes/s."""
-    scale_up_domain_devices: PositiveInt
-    scale_up_topology: Name
-    scale_out_bandwidth_gb_s: PositiveFloat
-    host_link_bandwidth_gb_s: PositiveFloat
-    host: Literal["x86", "grace", "other"] = "x86"
-    tdp_w: PositiveFloat | None = None
-    price_usd_per_hour: PositiveFloat | tuple[PositiveFloat, PositiveFloat] | None = None
-    """A price, or a quoted range [low, high] of which the middle counts."""
-    memory_efficiency: Fraction
-    kernel_latency_us: NonNegativeFloat
-    scale_up_latency_us: NonNegativeFloat
-    scale_out_latency_us: NonNegativeFloat
-    scale_up_efficiency: Fraction
-    scale_out_efficiency: Fraction
-    kernel_table: Name
-    kernel_table_is_own: bool = True
-    collective_table: Name | None = None
-    typical_node: _TypicalNode
-    """Devices and host memory of the usual server."""
-    sources: tuple[str, ...]
-
-    @property
-    def price(self) -> float | None:
-        """The middle of the range, the price itself, or None."""
-        price = self.price_usd_per_hour
-        return sum(price) / 2 if isinstance(price, tuple) else price
-
-    @property
-    def price_text(self) -> str:
-        """Where the price comes from, for the list of assumptions."""
-        price = self.price_usd_per_hour
-        if price is None:
-            return f"price of {self.id}: none known, so no cost is given"
-        text = f"price of {self.id}: {self.price:.2f} USD/h"
-        if isinstance(price, tuple) and price[0] < price[1]:
-            return f"{text}, middle of {price[0]:.2f}-{price[1]:.2f}"
-        return f"{text} from its profile"
-
-    @property
-    def domain_spans_nodes(self) -> bool:
-        """True for rack-scale systems, whose scale-up network joins several nodes."""
-        return self.scale_up_domain_devices > self.typical_node.devices
-
-    def profile(self) -> DeviceProfile:
-        """The same device in SI units."""
-        return DeviceProfile(
-            id=self.id,
-            vendor=self.vendor,
-            peak_flop_per_s={dtype: peak * 1e12 for dtype, peak in self.peak_tflops.items()},
-            memory_bytes=round(self.memory_gib * _GIB),
-            memory_bandwidth_bytes_per_s=self.memory_bandwidth_tb_s * 1e12,
-            scale_up_bandwidth_bytes_per_s=self.scale_up_bandwidth_gb_s * 1e9,
-            scale_up_domain_devices=self.scale_up_domain_devices,
-            scale_up_topology=self.scale_up_topology,
-            scale_out_bandwidth_bytes_per_s=self.scale_out_bandwidth_gb_s * 1e9,
-            host_link_bandwidth_bytes_per_s=self.host_link_bandwidth_gb_s * 1e9,
-            host=self.host,
-            tdp_w=self.tdp_w,
-            price_usd_per_hour=self.price,
-            memory_efficiency=self.memory_efficiency,
-            kernel_latency_s=self.kernel_latency_us * 1e-6,
-            scale_up_latency_s=self.scale_up_latency_us * 1e-6,
-            scale_out_latency_s=self.scale_out_latency_us * 1e-6,
-            scale_up_efficiency=self.scale_up_efficiency,
-            scale_out_efficiency=self.scale_out_efficiency,
-            kernel_table=self.kernel_table,
-            kernel_table_is_own=self.kernel_table_is_own,
-            collective_table=self.collective_table,
-            sources=self.sources,
-        )
-
-
-class _ClusterPreset(Schema):
-    """A named cluster type: which device, and how its usual node looks."""
-
-    device: Name
-    devices_per_node: PositiveInt
-    host_memory_gib: PositiveFloat
-    network: Name
-    """The usual network between nodes, in words."""
-    sources: tuple[str, ...]
-
-
-class _GroupFile(Schema):
-    name: Name | None = None
-    nodes: int
-    devices_per_node: int | None = None
-    device: str | dict[str, Any]
-    host_memory_gib: PositiveFloat | None = None
-    price_usd_per_device_hour: PositiveFloat | None = None
-
-
-class _ClusterFile(Schema):
-    name: Name | None = None
-    groups: tuple[_GroupFile, ...]
 
 
 def list_devices() -> list[str]:
@@ -193,7 +78,13 @@ def parse_cluster(reference: str | Path) -> Cluster:
 
 
 def _parse_short(text: str) -> Cluster:
-    where = f"cluster {text!r}"
+    where = f"cluster {text if len(text) <= _MAX_WHERE else text[:_MAX_WHERE] + '...'!r}"
+    if len(text) > _MAX_TEXT:
+        raise InputError(
+            f"the text has {len(text):,} characters, at most {_MAX_TEXT} are read",
+            where=where,
+            remedy="Describe the cluster in a YAML file.",
+        )
     groups: list[NodeGroup] = []
     assumptions: list[str] = []
     for part in text.split("+"):
@@ -204,14 +95,15 @@ def _parse_short(text: str) -> Cluster:
                 raise InputError("the size is missing or unclear", where=where, remedy=_FORM)
             raise _unknown(name, where)
         name = match[1].lower()
-        group = _GroupFile(
+        group = GroupFile(
             name=_unique(name, [group.name for group in groups]),
             nodes=_whole_number(match[2], "nodes", where),
             devices_per_node=_whole_number(match[3], "devices per node", where),
             device=name,
         )
         _add_group(group, where, groups, assumptions)
-    return _cluster(text, groups, assumptions)
+    # Spaces may be line breaks, which a name cannot hold.
+    return _cluster(" ".join(text.split()), groups, assumptions, where)
 
 
 def cluster_from(content: Any, where: str, name: str) -> Cluster:
@@ -219,7 +111,9 @@ def cluster_from(content: Any, where: str, name: str) -> Cluster:
 
     Raises InputError naming `where` and the field.
     """
-    file = validate(_ClusterFile, content, where)
+    if isinstance(content, dict) and content.get("name") is None:
+        content = {**content, "name": name}
+    file = validate(ClusterFile, content, where)
     groups: list[NodeGroup] = []
     assumptions: list[str] = []
     for index, group in enumerate(file.groups):
@@ -238,19 +132,20 @@ def cluster_from(content: Any, where: str, name: str) -> Cluster:
         raise InputError(
             "the cluster has no group", where=f"{where}: groups", remedy="Add a node group."
         )
-    return _cluster(file.name or name, groups, assumptions)
+    return _cluster(file.name or name, groups, assumptions, where)
 
 
 def _read_cluster(path: Path) -> Cluster:
-    return cluster_from(load_yaml(path), str(path), path.stem)
+    return cluster_from(load_yaml(path), str(path), path.stem[:_MAX_TEXT])
 
 
-def _cluster(name: str, groups: list[NodeGroup], assumptions: list[str]) -> Cluster:
-    return Cluster(name=name, groups=tuple(groups), assumptions=tuple(dict.fromkeys(assumptions)))
+def _cluster(name: str, groups: list[NodeGroup], assumptions: list[str], where: str) -> Cluster:
+    once = tuple(dict.fromkeys(assumptions))
+    return build(Cluster, where, name=name, groups=tuple(groups), assumptions=once)
 
 
 def _add_group(
-    group: _GroupFile, where: str, groups: list[NodeGroup], assumptions: list[str]
+    group: GroupFile, where: str, groups: list[NodeGroup], assumptions: list[str]
 ) -> None:
     """Append the group, and what was assumed about it."""
     preset = _preset(group.device) if isinstance(group.device, str) else None
@@ -291,21 +186,23 @@ def _add_group(
         domain = min(profile.scale_up_domain_devices, devices_per_node)
         profile = profile.model_copy(update={"scale_up_domain_devices": domain})
     groups.append(
-        NodeGroup(
+        build(
+            NodeGroup,
+            where,
             name=group.name or device.id,
             nodes=group.nodes,
             devices_per_node=devices_per_node,
             device=profile,
-            host_memory_bytes=round(host_memory_gib * _GIB),
+            host_memory_bytes=round(host_memory_gib * GIB),
             price_usd_per_device_hour=group.price_usd_per_device_hour,
         )
     )
 
 
-def _inline_device(mapping: dict[str, Any], where: str) -> _DeviceFile:
+def _inline_device(mapping: dict[str, Any], where: str) -> DeviceFile:
     """A device given in full, or as ``base: ID`` with the keys that differ."""
     if "base" not in mapping:
-        return validate(_DeviceFile, mapping, where)
+        return validate(DeviceFile, mapping, where)
     base_id = mapping["base"]
     if not isinstance(base_id, str):
         raise InputError(
@@ -324,10 +221,10 @@ def _inline_device(mapping: dict[str, Any], where: str) -> _DeviceFile:
         merged["id"] = f"{base.id}-custom"
     if "kernel_table_is_own" not in mapping and set(mapping) - _KEEPS_TABLE:
         merged["kernel_table_is_own"] = False
-    return validate(_DeviceFile, merged, where)
+    return validate(DeviceFile, merged, where)
 
 
-def _check_size(nodes: int, devices_per_node: int, device: _DeviceFile, where: str) -> None:
+def _check_size(nodes: int, devices_per_node: int, device: DeviceFile, where: str) -> None:
     if not 1 <= nodes <= MAX_NODES:
         raise InputError(
             f"nodes must be between 1 and {MAX_NODES:,}, given {nodes:,}",
@@ -348,7 +245,7 @@ def _check_size(nodes: int, devices_per_node: int, device: _DeviceFile, where: s
 
 
 def _whole_number(text: str, what: str, where: str) -> int:
-    if not re.fullmatch(r"[+-]?\d{1,15}", text):
+    if not re.fullmatch(r"[+-]?[0-9]{1,15}", text):
         raise InputError(
             f"{what} must be a whole number, given {text!r}", where=where, remedy=_FORM
         )
@@ -379,24 +276,24 @@ def _names(folder: str) -> list[str]:
 
 
 @cache
-def _preset(name: str) -> _ClusterPreset | None:
+def _preset(name: str) -> ClusterPreset | None:
     """The built-in cluster type `name`, or None."""
     if name not in list_clusters():
         return None
     path = data_path("hardware_profiles", "clusters", f"{name}.yaml")
-    return validate(_ClusterPreset, load_yaml(path), str(path))
+    return validate(ClusterPreset, load_yaml(path), str(path))
 
 
-def _device_file(device_id: str, where: str | None = None) -> _DeviceFile:
+def _device_file(device_id: str, where: str | None = None) -> DeviceFile:
     if device_id not in list_devices():
         raise _unknown(device_id, where)
     return _read_device(device_id)
 
 
 @cache
-def _read_device(device_id: str) -> _DeviceFile:
+def _read_device(device_id: str) -> DeviceFile:
     path = data_path("hardware_profiles", "devices", f"{device_id}.yaml")
-    device = validate(_DeviceFile, load_yaml(path), str(path))
+    device = validate(DeviceFile, load_yaml(path), str(path))
     if device.id != device_id:
         raise InputError(
             f"the id {device.id!r} differs from the file name", where=str(path), remedy=None

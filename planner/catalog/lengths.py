@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-import math
+import re
+from array import array
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from planner.catalog.data import did_you_mean
+from planner.catalog.data import did_you_mean, read_text
 from planner.errors import InputError
 from planner.schema import LengthDistribution
+from planner.schema.workload import MAX_LENGTH_TOKENS
 
 LENGTH_FIELDS = ("length", "response_length", "response_tokens", "num_tokens", "tokens")
 """Fields of a JSON object that are taken as its length when none is named, first match first."""
-MAX_LENGTH_TOKENS = 2**31
-"""Longer lengths are taken for a mistake."""
-_MAX_FILE_BYTES = 256 * 2**20
+_SPACE = re.compile(r"[ \t\n]*")
+_MAX_FILE_BYTES = 32 * 2**20
 _MAX_POINTS = 256
 """Points of a histogram; files with more distinct lengths are condensed to as many."""
 _MAX_SHOWN = 40
@@ -36,13 +39,15 @@ def lengths_from_file(
     Raises InputError naming the file and the line or item.
     """
     where = str(path)
-    items = _items(Path(path), where)
-    lengths = [_length(item, place, field, where) for place, item in items]
+    # Four bytes a length: a file of the largest size holds millions of them.
+    lengths = array("I")
+    for item, place in _items(Path(path), where):
+        lengths.append(_length(item, place, field, where))
     if not lengths:
         raise InputError("holds no lengths", where=where, remedy="Write one length a line.")
-    cap = max_tokens if max_tokens is not None else max(lengths)
-    counts = Counter(min(length, cap) for length in lengths)
-    points = _condense(sorted(counts.items()))
+    tokens = np.frombuffer(lengths, dtype=np.dtype("I"))
+    cap = max_tokens if max_tokens is not None else int(tokens.max())
+    points = _condense(*np.unique(np.minimum(tokens, cap), return_counts=True))
     total = sum(weight for _, weight in points)
     mean = sum(tokens * weight for tokens, weight in points) / total
     if len(points) == 1:
@@ -55,49 +60,78 @@ def lengths_from_file(
     )
 
 
-def _items(path: Path, where: str) -> list[tuple[str, Any]]:
-    """(place, value) of every item: a list's items, or one value a line."""
-    text = _read(path, where)
+def _items(path: Path, where: str) -> Iterator[tuple[Any, str]]:
+    """(value, place) of every item, one by one: a list's items, or one value a line."""
+    text = read_text(
+        path, _MAX_FILE_BYTES, where, remedy="Give a sample of the lengths, one a line."
+    )
     if text.lstrip().startswith("["):
-        content = _json(text, where, "the file")
-        if not isinstance(content, list):
-            raise InputError("not a list", where=where, remedy="Give a JSON list of lengths.")
-        return [(f"item {index}", item) for index, item in enumerate(content)]
-    return [
-        (f"line {number}", _json(line, where, f"line {number}"))
-        for number, line in enumerate(text.splitlines(), start=1)
-        if line.strip()
-    ]
+        yield from _list_items(text, where)
+        return
+    start, number = 0, 1
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        line = text[start:end].strip()
+        if line:
+            place = f"line {number}"
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                raise _no_json(line, where, place) from None
+            yield value, place
+        start, number = end + 1, number + 1
 
 
-def _read(path: Path, where: str) -> str:
-    try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise InputError(
-                f"larger than {_MAX_FILE_BYTES // 2**20} MiB",
-                where=where,
-                remedy="Give a sample of the lengths; some thousand are enough.",
-            )
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError("not UTF-8 text", where=where, remedy="Write one length a line.") from None
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror or error}", where=where, remedy="Check the path."
-        ) from None
+def _list_items(text: str, where: str) -> Iterator[tuple[Any, str]]:
+    """(value, place) of the items of a JSON list, decoded one at a time to save memory."""
+    decode = json.JSONDecoder().raw_decode
+    at, index = _after_space(text, text.index("[") + 1), 0
+    if text.startswith("]", at):
+        at = at + 1
+    else:
+        while True:
+            place = f"item {index}"
+            if text.startswith("[", at):
+                raise _no_length(text[at : at + _MAX_SHOWN + 1], place, where)
+            try:
+                value, at = decode(text, at)
+            except (ValueError, RecursionError):
+                raise _no_json(text[at : at + _MAX_SHOWN + 1], where, place) from None
+            yield value, place
+            at, index = _after_space(text, at), index + 1
+            mark, at = text[at : at + 1], _after_space(text, at + 1)
+            if mark == "]":
+                break
+            if mark != ",":
+                raise _no_json("the list does not end", where, place)
+    if text[at:].strip():
+        raise _no_json(text[at : at + _MAX_SHOWN + 1], where, "what follows the list")
 
 
-def _json(text: str, where: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        shown = text.strip()
-        shown = shown if len(shown) <= _MAX_SHOWN else shown[:_MAX_SHOWN] + "..."
-        raise InputError(
-            f"{place} is neither a number nor JSON: {shown!r}",
-            where=where,
-            remedy="Write one length a line, a JSON list, or JSON lines.",
-        ) from None
+def _after_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def _no_json(text: str, where: str, place: str) -> InputError:
+    return InputError(
+        f"{place} is neither a number nor JSON: {_cut(text)!r}",
+        where=where,
+        remedy="Write one length a line, a JSON list, or JSON lines.",
+    )
+
+
+def _no_length(shown: str, place: str, where: str) -> InputError:
+    return InputError(
+        f"{place} is not a length in tokens, given {_cut(shown)}",
+        where=where,
+        remedy=f"A length is a whole number from 1 to {MAX_LENGTH_TOKENS:,}.",
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
 
 
 def _length(item: Any, place: str, field: str | None, where: str) -> int:
@@ -109,37 +143,30 @@ def _length(item: Any, place: str, field: str | None, where: str) -> int:
         if name is None:
             remedy = f"Known: {', '.join(LENGTH_FIELDS)}."
             if field:
-                remedy = did_you_mean(field, [str(key) for key in item])
+                remedy = did_you_mean(field, list(item)[:_MAX_SHOWN])
             raise InputError(f"{place} has no length field", where=where, remedy=remedy)
         value = item[name]
-    whole = (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and value == int(value)
-    )
+    if isinstance(value, float) and value.is_integer() and value <= MAX_LENGTH_TOKENS:
+        value = int(value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not 1 <= value <= MAX_LENGTH_TOKENS:
-        shown = json.dumps(value, default=str)
-        shown = shown if len(shown) <= _MAX_SHOWN else shown[:_MAX_SHOWN] + "..."
-        raise InputError(
-            f"{place} is not a length in tokens, given {shown}",
-            where=where,
-            remedy="A length is a whole number of at least 1.",
-        )
+        shown = "a list or object" if isinstance(value, list | dict) else json.dumps(value)
+        raise _no_length(shown, place, where)
     return int(value)
 
 
-def _condense(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _condense(
+    tokens: npt.NDArray[np.uint32], numbers: npt.NDArray[np.intp]
+) -> list[tuple[int, int]]:
     """At most _MAX_POINTS (tokens, count) pairs: equal shares of all tokens, each at its mean.
 
-    The longest length keeps a point of its own, since a batch waits for it.
+    `tokens` ascend, `numbers` says how often each occurs. The longest length keeps a point of its
+    own, since a batch waits for it.
     """
-    if len(pairs) <= _MAX_POINTS:
-        return pairs
-    body, longest = pairs[:-1], pairs[-1]
-    tokens = np.array([pair[0] for pair in body], dtype=np.float64)
-    counts = np.array([pair[1] for pair in body], dtype=np.float64)
-    mass = counts * tokens
+    if len(tokens) <= _MAX_POINTS:
+        return list(zip(tokens.tolist(), numbers.tolist(), strict=True))
+    counts = numbers[:-1].astype(np.float64)
+    mass = counts * tokens[:-1]
     share = (np.cumsum(mass) - mass / 2.0) / mass.sum()
     bins = np.minimum((share * (_MAX_POINTS - 1)).astype(int), _MAX_POINTS - 2)
     merged: Counter[int] = Counter()
@@ -147,5 +174,5 @@ def _condense(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
         inside = bins == index
         weight = counts[inside].sum()
         merged[round(float(mass[inside].sum() / weight))] += int(weight)
-    merged[longest[0]] += longest[1]
+    merged[int(tokens[-1])] += int(numbers[-1])
     return sorted(merged.items())

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.catalog.architectures import known_architectures, read_config
-from planner.catalog.data import load_yaml, validate
+from planner.catalog.data import MAX_INPUT_BYTES, load_yaml, read_text, validate
 from planner.errors import InputError
 from planner.schema import ModelSpec
 
@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 _CONFIGS = Path(__file__).resolve().parent / "model_configs"
-_MAX_CONFIG_BYTES = 32 * 2**20  # far above any config; guards against a weights file
+_MAX_CONFIG_BYTES = MAX_INPUT_BYTES  # far above any config; guards against a weights file
+_MAX_REF_BYTES = 4096  # refs/main holds one revision
 _MAX_NAME = 200
 _REMEDY = (
     "Give a catalogue name (`rlmplan models list`), the path of a config.json or of a ModelSpec "
@@ -85,6 +86,10 @@ def load_model(reference: str | Path) -> ModelSpec:
         return _read_file(path, _file_name(text))
     if os.path.isfile(os.path.join(path, "config.json")):
         return _read_file(os.path.join(path, "config.json"), _name(text))
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise InputError(
+            "not a regular file", where=text, remedy="Save its content in a file and give its path."
+        )
     if isinstance(reference, str):
         found = _from_catalogue(text) or _from_cache(text)
         if found:
@@ -187,10 +192,10 @@ def hf_cache() -> Path:
 def _snapshots(folder: Path) -> Iterator[Path]:
     snapshots = folder / "snapshots"
     try:
-        main = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
+        main = read_text(folder / "refs" / "main", _MAX_REF_BYTES).strip()
         if _ID.fullmatch(main):
             yield snapshots / main
-    except (OSError, UnicodeDecodeError):
+    except InputError:
         pass  # downloaded by revision: no refs/main
     try:
         others = [(entry.stat().st_mtime, entry.name) for entry in snapshots.iterdir()]
@@ -215,16 +220,9 @@ def _parse(path: Path) -> Any:
     if path.suffix.lower() in (".yaml", ".yml"):
         return load_yaml(path)
     where = str(path)
+    text = read_text(path, _MAX_CONFIG_BYTES, where, remedy="Give a config.json or ModelSpec file.")
     try:
-        if path.stat().st_size > _MAX_CONFIG_BYTES:
-            raise InputError(
-                f"larger than {_MAX_CONFIG_BYTES // 2**20} MiB, so no config", where=where
-            )
-        return json.loads(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise InputError("not UTF-8 text", where=where, remedy="Give a JSON file.") from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=where) from None
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"not valid JSON: {str(error) or type(error).__name__}",

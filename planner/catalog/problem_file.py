@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from planner.schema import DType, EnvironmentSpec, Schema
-from planner.schema.base import Name, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from planner.schema.base import Name
+from planner.schema.workload import (
+    Epochs,
+    KlWeight,
+    MaxTokens,
+    MeanTokens,
+    OptimizerSteps,
+    Prompts,
+    Samples,
+    Sigma,
+    Staleness,
+    Weight,
+)
 
 
 class LengthsFile(Schema):
     """Lengths of prompts or responses."""
 
-    mean: PositiveFloat | None = None
+    mean: MeanTokens | None = None
     """Mean after cutting at `max`, tokens."""
-    max: PositiveInt | None = None
+    max: MaxTokens | None = None
     """Limit, tokens."""
     kind: Literal["lognormal", "fixed"] | None = None
-    sigma: PositiveFloat | None = None
+    sigma: Sigma | None = None
     """Shape of a lognormal."""
-    histogram: dict[str, PositiveFloat] | None = None
+    histogram: dict[str, Weight] | None = None
     """Tokens: weight."""
     file: Name | None = None
     """Measured lengths: one a line, a JSON list, or JSON lines."""
@@ -29,13 +41,13 @@ class LengthsFile(Schema):
 
 
 class BatchFile(Schema):
-    prompts: PositiveInt | None = None
+    prompts: Prompts | None = None
     """Prompts in one step."""
-    samples: PositiveInt | None = None
+    samples: Samples | None = None
     """Responses for each prompt."""
-    optimizer_steps: PositiveInt | None = None
-    critic_optimizer_steps: PositiveInt | None = None
-    epochs: PositiveInt | None = None
+    optimizer_steps: OptimizerSteps | None = None
+    critic_optimizer_steps: OptimizerSteps | None = None
+    epochs: Epochs | None = None
 
 
 class DtypesFile(Schema):
@@ -56,12 +68,12 @@ class ProblemFile(Schema):
     batch: BatchFile = BatchFile()
     prompt: LengthsFile = LengthsFile()
     response: LengthsFile = LengthsFile()
-    kl_weight: NonNegativeFloat | None = None
+    kl_weight: KlWeight | None = None
     old_logprobs: Literal["recompute", "engine", "skip"] | None = None
     environment: EnvironmentSpec | None = None
-    max_staleness: NonNegativeInt | None = None
+    max_staleness: Staleness | None = None
     dtypes: DtypesFile = DtypesFile()
     space: Name | None = None
     objective: Name | None = None
-    top: PositiveInt | None = None
-    deadline_s: PositiveFloat | None = None
+    top: Annotated[int, Field(ge=1, le=100)] | None = None
+    deadline_s: Annotated[float, Field(gt=0, le=1e7)] | None = None

@@ -14,22 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.data import load_yaml, validate
+from planner.catalog.given_lengths import lengths, prompt_or_default
 from planner.catalog.hardware import cluster_from, parse_cluster
-from planner.catalog.lengths import MAX_LENGTH_TOKENS, lengths_from_file
 from planner.catalog.models import load_model, read_config
-from planner.catalog.problem_file import LengthsFile, ProblemFile
+from planner.catalog.problem_file import ProblemFile
 from planner.errors import InputError
-from planner.schema import Cluster, LengthDistribution, ModelSpec, Workload
+from planner.schema import Cluster, ModelSpec, Workload
 
 MAX_SEQUENCES = 10**8
 """Most responses in a step; more is taken for a mistake."""
 
-# Typical of mathematics prompts: the mean of published NeMo RL runs, and their prompt limit.
-_PROMPT_MEAN = 110.0
-_PROMPT_MAX = 512
 _KL_WEIGHT = 0.001  # DeepSeek-R1 (arXiv:2501.12948); any positive value costs the same
-_SIGMA = 0.9  # published steps fit equally well with 0.6 to 1.6
-_OTHER_END = 4  # a prompt limit over its mean, when only one of the two is given
 
 
 @dataclass(frozen=True)
@@ -114,8 +109,8 @@ def _problem(read: ProblemFile, source: str, file: Path | None) -> Problem:
         for role, reference in read.models.items()
     }
     kl_weight = _kl_weight(read, models, notes)
-    prompt = _lengths(_prompt_or_default(read.prompt, notes), f"{source}: prompt", notes)
-    response = _lengths(read.response, f"{source}: response", notes)
+    prompt = lengths(prompt_or_default(read.prompt, notes), f"{source}: prompt", notes)
+    response = lengths(read.response, f"{source}: response", notes)
     workload = {
         "name": read.name or (file.stem if file else f"{read.algorithm}-{models['actor'].name}"),
         "algorithm": read.algorithm,
@@ -189,77 +184,6 @@ def _kl_weight(read: ProblemFile, models: dict[str, ModelSpec], notes: list[str]
     return weight
 
 
-def _prompt_or_default(prompt: LengthsFile, notes: list[str]) -> LengthsFile:
-    """Prompt lengths with mean and limit filled in."""
-    if prompt.file is not None or prompt.histogram is not None:
-        return prompt
-    mean, limit = prompt.mean, prompt.max
-    if mean is None and limit is None:
-        mean, limit = _PROMPT_MEAN, _PROMPT_MAX
-        notes.append(f"prompt lengths: mean {mean:g}, max {limit} tokens (not given)")
-    elif limit is None and mean is not None:
-        limit = max(_PROMPT_MAX, math.ceil(_OTHER_END * mean))
-        notes.append(f"prompt limit: {limit} tokens (not given)")
-    elif mean is None and limit is not None:
-        mean = min(_PROMPT_MEAN, max(1.0, limit / _OTHER_END))
-        notes.append(f"prompt mean: {mean:g} tokens (not given)")
-    return prompt.model_copy(update={"mean": mean, "max": limit})
-
-
-def _lengths(read: LengthsFile, where: str, notes: list[str]) -> LengthDistribution:
-    shapes = [read.file is not None, read.histogram is not None, read.mean is not None]
-    if sum(shapes) > 1:
-        raise InputError(
-            "gives the lengths in more than one way",
-            where=where,
-            remedy="Give one of mean, histogram and file.",
-        )
-    if read.file is not None:
-        return lengths_from_file(read.file, field=read.field, max_tokens=read.max)
-    if read.histogram is not None:
-        return _histogram(read.histogram, read.max, where)
-    what = where.rsplit(": ", maxsplit=1)[-1]
-    for key, value in (("mean", read.mean), ("max", read.max)):
-        if value is None:
-            raise InputError(
-                f"missing field `{key}`",
-                where=where,
-                remedy=f"Give the {what}s' {key} in tokens (--{what}-{key}), or a file of lengths.",
-            )
-    fields = {
-        "kind": read.kind or "lognormal",
-        "mean_tokens": read.mean,
-        "max_tokens": read.max,
-        "sigma": read.sigma or _SIGMA,
-    }
-    if read.kind is None and read.sigma is None:
-        notes.append(f"{what} lengths: lognormal with sigma {_SIGMA}, cut at the limit (not given)")
-    return validate(LengthDistribution, fields, where)
-
-
-def _histogram(weights: Mapping[str, float], limit: int | None, where: str) -> LengthDistribution:
-    pairs = []
-    for text, weight in weights.items():
-        if not (text.isascii() and text.isdecimal() and 1 <= int(text[:12]) <= MAX_LENGTH_TOKENS):
-            raise InputError(
-                f"{text!r} is not a length in tokens",
-                where=f"{where}.histogram",
-                remedy="Keys are whole numbers of tokens, values their weights.",
-            )
-        pairs.append((int(text), weight))
-    pairs.sort()
-    if not pairs:
-        raise InputError("is empty", where=f"{where}.histogram", remedy="Add tokens: weight.")
-    total = math.fsum(weight for _, weight in pairs)
-    fields = {
-        "kind": "histogram",
-        "mean_tokens": math.fsum(tokens * weight for tokens, weight in pairs) / total,
-        "max_tokens": limit or pairs[-1][0],
-        "histogram": pairs,
-    }
-    return validate(LengthDistribution, fields, where)
-
-
 def _model(reference: str | dict[str, Any], where: str) -> ModelSpec:
     """A model by reference, or described in place (config.json's keys, or ModelSpec's)."""
     if isinstance(reference, str):
@@ -288,7 +212,9 @@ def _require(read: ProblemFile, source: str) -> None:
         raise InputError(
             f"missing: {', '.join(missing)}",
             where=source,
-            remedy="Give them in a problem file (see examples/) or as options.",
+            remedy="Give it in a problem file (see examples/) or as an option."
+            if len(missing) == 1
+            else "Give them in a problem file (see examples/) or as options.",
         )
     assert read.batch.prompts is not None
     assert read.batch.samples is not None
@@ -299,6 +225,24 @@ def _require(read: ProblemFile, source: str) -> None:
             where=f"{source}: batch",
             remedy=f"At most {MAX_SEQUENCES:,} are planned for.",
         )
+    for key in ("optimizer_steps", "critic_optimizer_steps"):
+        steps = getattr(read.batch, key)
+        if steps is not None and sequences % steps != 0:
+            raise InputError(
+                f"the {sequences:,} responses of a step (prompts x samples) are not a multiple of "
+                f"{key} {steps:,}",
+                where=f"{source}: batch.{key}",
+                remedy=f"Near divisors: {_near_divisors(sequences, steps)}.",
+            )
+
+
+def _near_divisors(number: int, near: int) -> str:
+    """The next smaller and the next larger divisor of `number`, in words."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    divisors = sorted({*small, *(number // d for d in small)})
+    below = [d for d in divisors if d < near][-1:]
+    above = [d for d in divisors if d > near][:1]
+    return " and ".join(f"{d:,}" for d in below + above)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from planner.catalog import data
-from planner.catalog.data import data_path, did_you_mean, load_yaml, validate
+from planner.catalog.data import data_path, did_you_mean, load_yaml, read_text, validate
 from planner.errors import InputError
 from planner.schema import Cluster, Constant, FrameworkProfile, Schema
 
@@ -80,6 +81,60 @@ def test_a_missing_file_a_folder_and_a_binary_are_refused(tmp_path: Path) -> Non
         load_yaml(binary)
 
 
+def test_devices_and_pipes_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(InputError, match="not a regular file"):
+            load_yaml(path)
+    with pytest.raises(InputError, match="not a path"):
+        load_yaml(Path("a\0b"))
+
+
+def test_large_files_are_refused_with_the_limit(tmp_path: Path) -> None:
+    path = write(tmp_path, "a: 1 #" + "x" * 2**20)
+    with pytest.raises(InputError, match="larger than 1 MiB"):
+        load_yaml(path)
+    assert load_yaml(path, limit_bytes=2**21) == {"a": 1}
+
+
+def test_text_comes_without_byte_order_mark_and_with_plain_line_ends(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\rc: 3\n")
+    assert read_text(path, 100) == "a: 1\nb: 2\nc: 3\n"
+    assert read_text(path, 19).endswith("c: 3\n")
+    with pytest.raises(InputError, match="here: the file is larger"):
+        read_text(path, 18, "here")
+
+
+def doubled(first: str, item: str, levels: int) -> str:
+    lines = [f"a{i}: &a{i} {item.replace('?', f'*a{i - 1}')}\n" for i in range(1, levels)]
+    return f"a0: &a0 {first}\n" + "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (doubled("[1, 2]", "[?, ?]", 40), "too many values"),
+        (doubled("[1, 2]", "[?, ?]", 2000), "too many values"),
+        (doubled("{x: 1}", "{<<: [?, ?]}", 40), "too many values"),
+        (f"a: &a {'x' * 900_000}\nb: [{'*a, ' * 20}]\n", "too many values"),
+        ("a: &a [*a]\n", "refers to what it stands in"),
+        ("a: &a {b: &b [*a], c: *b}\n", "refers to what it stands in"),
+        ("a: [" * 100_000, "not valid YAML"),
+    ],
+)
+def test_documents_that_blow_up_are_refused_at_once(tmp_path: Path, text: str, part: str) -> None:
+    with pytest.raises(InputError, match=part):
+        load_yaml(write(tmp_path, text))
+
+
+def test_aliases_that_repeat_a_little_are_fine(tmp_path: Path) -> None:
+    text = "a: &a [1, 2]\nb: *a\nc: &c {x: *a}\nd: [*c, *c, *a]\n"
+    content = load_yaml(write(tmp_path, text))
+    assert content["d"] == [{"x": [1, 2]}, {"x": [1, 2]}, [1, 2]]
+
+
 CONSTANT = {"value": 1.0, "unit": "s", "meaning": "m", "low": 0.5, "high": 2.0, "source": "x"}
 PROFILE = {
     "name": "x",
@@ -116,10 +171,27 @@ def test_every_wrong_field_is_named_with_what_was_given() -> None:
     assert 'groups[0].nodes: should be a valid integer, given "3"' in text
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object()])
-def test_values_outside_json_are_refused(value: object) -> None:
-    with pytest.raises(InputError, match="not a finite number"):
-        validate(FrameworkProfile, {**PROFILE, "relative_error": value}, "f.yaml")
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        (float("nan"), "must be a finite number, given nan"),
+        (float("-inf"), "must be a finite number, given -inf"),
+        ({1, 2}, "given a set"),
+        ([1.0, object()], "given a object"),
+    ],
+)
+def test_values_outside_json_are_refused_by_field(value: object, part: str) -> None:
+    constants = {"a": {**CONSTANT, "low": value}}
+    with pytest.raises(InputError, match=part) as caught:
+        validate(FrameworkProfile, {**PROFILE, "constants": constants}, "f.yaml")
+    assert str(caught.value).startswith("f.yaml: constants.a.low")
+
+
+def test_control_characters_in_a_name_are_refused_by_field() -> None:
+    for bad in ("a\nb", "tab\t", "nul\0", "esc\x1b[31m", "c1\x85", "line\u2028"):
+        with pytest.raises(InputError, match=r"f\.yaml: name: holds a control character"):
+            validate(FrameworkProfile, {**PROFILE, "name": bad}, "f.yaml")
+    assert validate(FrameworkProfile, {**PROFILE, "name": "Größe ×2 模型"}, "f").name
 
 
 def test_suggestions_fall_back_to_the_whole_list() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.catalog.data import data_path, load_yaml
 from planner.catalog.frameworks import list_frameworks, load_framework
 from planner.catalog.hardware import (
-    MAX_NODES,
+    cluster_from,
     list_clusters,
     list_devices,
     load_device,
@@ -20,6 +20,7 @@ from planner.catalog.hardware import (
 )
 from planner.catalog.kernels import list_kernel_tables
 from planner.errors import InputError
+from planner.schema.hardware import MAX_NODES
 
 CLUSTERS = ["a100", "a800", "b200", "b300", "gb200-nvl72", "gb300-nvl72"]
 CLUSTERS += ["h100", "h20", "h200", "h800", "l40s", "mi300x"]
@@ -121,6 +122,9 @@ def test_any_size_in_range_is_accepted(name: str, nodes: int, devices: int) -> N
         ("h100:2x16", "Write 4x8 for as many devices"),
         ("gb200-nvl72:1x73", "between 1 and 72 devices"),
         ("h100:99999999999999999999x8", "whole number"),
+        ("h100:1x\uff18", "devices per node must be a whole number"),
+        ("h100:\u0664x8", "nodes must be a whole number"),
+        ("h100:1x8+" * 1000, "the text has 9,000 characters, at most 200 are read"),
         ("missing.yaml", "no such file"),
     ],
 )
@@ -187,11 +191,26 @@ def test_a_device_may_be_given_in_full(tmp_path: Path) -> None:
         ("groups: [{nodes: 0, device: h100}]", "groups[0]: nodes must be between"),
         ("groups: [{nodes: 1, device: {base: zzz}}]", "groups[0]: device.base"),
         ("groups: [{nodes: 1, device: {base: h100, memory_gb: 80}}]", "Did you mean memory_gib"),
-        ("groups: [{nodes: 1, device: {base: h100, memory_gib: -1}}]", "greater than 0"),
+        (
+            "groups: [{nodes: 1, device: {base: h100, memory_gib: -1}}]",
+            "equal to 0.25",
+        ),
         ("groups: [{nodes: 1, device: {base: 5}}]", "base must be a device id"),
         ("groups: [{nods: 1, device: h100}]", "Did you mean nodes"),
         ("groups: [{nodes: 1.5, device: h100}]", "valid integer"),
         ("- h100", "should be an object"),
+        (f"groups: [{{nodes: {'9' * 400}, device: h100}}]", "groups[0].nodes: should be less"),
+        ('name: "a\\nb"\ngroups: [{nodes: 1, device: h100}]', "name: holds a control"),
+        ("groups: [{nodes: 1, device: h100, host_memory_gib: 1e300}]", "groups[0].host_memory_gib"),
+        (
+            "groups: [{nodes: 1, device: h100, price_usd_per_device_hour: 1e308}]",
+            "groups[0].price_usd_per_device_hour",
+        ),
+        (
+            "groups: [{nodes: 1, devices_per_node: 72, device: {base: gb200-nvl72, "
+            "typical_node: {devices: 1, host_memory_gib: 1048576}}}]",
+            "groups[0]: host_memory_bytes",
+        ),
         (
             "groups: [{name: a, nodes: 1, device: h100}, {name: a, nodes: 1, device: h100}]",
             "'a' occurs twice",
@@ -205,6 +224,47 @@ def test_wrong_yaml_names_the_field(tmp_path: Path, text: str, part: str) -> Non
         parse_cluster(path)
     assert part in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "low", "high"),
+    [
+        ("memory_gib", 0.25, 2**14),
+        ("memory_bandwidth_tb_s", 1e-3, 1e3),
+        ("scale_up_bandwidth_gb_s", 1e-3, 1e5),
+        ("scale_out_bandwidth_gb_s", 1e-3, 1e5),
+        ("host_link_bandwidth_gb_s", 1e-3, 1e5),
+        ("scale_up_domain_devices", 1, 100_000),
+        ("tdp_w", 1, 1e5),
+        ("price_usd_per_hour", 1e-4, 1e4),
+        ("memory_efficiency", 0.01, 1),
+        ("scale_up_efficiency", 0.01, 1),
+        ("scale_out_efficiency", 0.01, 1),
+        ("kernel_latency_us", 0, 1e6),
+        ("scale_up_latency_us", 0, 1e6),
+        ("scale_out_latency_us", 0, 1e6),
+        ("peak_tflops", 1e-3, 1e6),
+    ],
+)
+def test_a_device_stays_within_plausible_bounds(field: str, low: float, high: float) -> None:
+    def group(value: object) -> dict[str, object]:
+        wrapped = {"bf16": value} if field == "peak_tflops" else value
+        device = {"base": "h100", field: wrapped}
+        return {"groups": [{"nodes": 1, "devices_per_node": 1, "device": device}]}
+
+    for value in (low, high):
+        assert cluster_from(group(value), "c.yaml", "c").devices == 1
+    for wrong in (1e300, -1, 10**400, high * 1.01 if field != "scale_up_domain_devices" else 10**6):
+        with pytest.raises(InputError, match=rf"^c\.yaml: groups\[0\]: device: {field}"):
+            cluster_from(group(wrong), "c.yaml", "c")
+    if low > 0:
+        for wrong in (0, 1e-300, low * 0.99 if field != "scale_up_domain_devices" else 0):
+            with pytest.raises(InputError, match=rf"^c\.yaml: groups\[0\]: device: {field}"):
+                cluster_from(group(wrong), "c.yaml", "c")
+
+
+def test_line_breaks_between_parts_do_not_reach_the_name() -> None:
+    assert parse_cluster("h100:1x8 +\n h200:1x8").name == "h100:1x8 + h200:1x8"
 
 
 def test_frameworks_load_by_name() -> None:

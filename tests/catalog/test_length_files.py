@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +81,15 @@ def test_many_lengths_are_condensed_without_losing_mean_or_longest(tmp_path: Pat
         ("[[1, 2]]", "item 0 is not a length"),
         ('{"size": 3}\n', "line 1 has no length field. Known: length"),
         ("[1, 2", "neither a number nor JSON"),
-        ("[" * 100_000, "neither a number nor JSON"),
+        ("[" * 100_000, "item 0 is not a length"),
+        ('[{"tokens":' * 50_000, "item 0 is not a length|neither a number nor JSON"),
+        ("9" * 400 + "\n", "line 1 is not a length in tokens, given 9999"),
+        ("[1, " + "9" * 400 + "]", "item 1 is not a length in tokens, given 9999"),
+        ("9" * 5000 + "\n", "line 1 is neither a number nor JSON"),
+        (f"{2**31 + 1}\n", "A length is a whole number from 1 to 2,147,483,648"),
+        ("[1 2]", "neither a number nor JSON"),
+        ("[1, ]", "item 1 is neither a number nor JSON"),
+        ("[1] 2", "what follows the list is neither"),
     ],
 )
 def test_bad_content_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
@@ -92,10 +101,34 @@ def test_bad_content_is_refused_with_its_place(tmp_path: Path, text: str, messag
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="no such file"):
         lengths_from_file(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="this is a folder"):
         lengths_from_file(tmp_path)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x81")
     with pytest.raises(InputError, match="not UTF-8"):
         lengths_from_file(tmp_path / "binary")
+    with pytest.raises(InputError, match="not a regular file"):
+        lengths_from_file("/dev/zero")
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(32 * 2**20 + 1)
+    with pytest.raises(InputError, match="larger than 32 MiB"):
+        lengths_from_file(tmp_path / "large")
+
+
+def test_line_separators_inside_text_do_not_split_a_line(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"length": 5, "text": "a\u2028b"}\n{"length": 9}\n')
+    assert lengths_from_file(path).histogram == ((5, 1.0), (9, 1.0))
+
+
+def test_a_large_list_is_read_in_little_memory(tmp_path: Path) -> None:
+    path = write(tmp_path, "[" + ",".join(["1000", "70000"] * 200_000) + "]")
+    tracemalloc.start()
+    try:
+        dist = lengths_from_file(path)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert dist.histogram == ((1000, 200_000.0), (70_000, 200_000.0))
+    # The file, its text and four bytes a length; a list of the 400,000 numbers would take 16 MB.
+    assert peak_bytes < 12e6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -425,3 +426,24 @@ def test_the_guides_model_by_hand_loads(tmp_path: Path) -> None:
     spec = load_model(write(tmp_path, "my-model.yaml", block.group(1)))
     assert spec.moe is not None
     assert spec.moe.num_experts == 64
+
+
+def test_pipes_and_devices_are_refused_unread(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    for path in (str(tmp_path / "pipe.json"), "/dev/zero"):
+        with pytest.raises(InputError, match=f"{path}: not a regular file"):
+            load_model(path)
+
+
+def test_a_large_file_is_no_config(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("[" + " " * 2**20 + "]")
+    with pytest.raises(InputError, match="larger than 1 MiB"):
+        load_model(path)
+
+
+def test_a_name_with_control_characters_is_refused_by_field(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps({"name": "a\nb"}))
+    with pytest.raises(InputError, match=r"name: holds a control character"):
+        load_model(path)

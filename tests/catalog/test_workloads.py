@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -158,13 +159,13 @@ def test_models_and_clusters_in_place(tmp_path: Path) -> None:
         ("prompts: 16", "promts: 16", "batch.promts: unknown field. Did you mean prompts"),
         ("prompts: 16", "prompts: -1", "batch.prompts"),
         ("prompts: 16", "prompts: 16.5", "batch.prompts"),
-        ("prompts: 16", "prompts: 99999999999", "At most 100,000,000 are planned for"),
+        ("prompts: 16", "prompts: 999999999", "At most 100,000,000 are planned for"),
         ("mean: 100", "mean: 500", "mean_tokens 500 exceeds max_tokens 400"),
-        ("mean: 100", "mean: .nan", "not a finite number"),
+        ("mean: 100", "mean: .nan", "response.mean: must be a finite number, given nan"),
         ("mean: 100, max: 400", "max: 400", "missing field `mean`"),
         ("mean: 100, max: 400", "mean: 100", "missing field `max`"),
         ("mean: 100", "mean: 100, file: x", "more than one way"),
-        ("mean: 100, max: 400", "file: nowhere.txt", "cannot be read"),
+        ("mean: 100, max: 400", "file: nowhere.txt", "nowhere.txt: no such file"),
         ("mean: 100, max: 400", "histogram: {x: 1}", "'x' is not a length"),
         ("mean: 100, max: 400", "mean: 100, max: 400000", "supports"),
         ("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7C", "models.actor"),
@@ -173,6 +174,40 @@ def test_models_and_clusters_in_place(tmp_path: Path) -> None:
         ("grpo", "grpo\nkl_weigth: 1", "Did you mean kl_weight"),
         ("grpo", "grpo\nold_logprobs: never", "old_logprobs"),
         ("samples: 4", "samples: 4, optimizer_steps: 7", "not a multiple of optimizer_steps 7"),
+        ("samples: 4", "samples: 4, optimizer_steps: 7", "batch.optimizer_steps: the 64 responses"),
+        ("samples: 4", "samples: 4, optimizer_steps: 7", "Near divisors: 4 and 8."),
+        ("samples: 4", "samples: 4, optimizer_steps: 65", "Near divisors: 64."),
+        ("samples: 4", "samples: 4, critic_optimizer_steps: 5", "batch.critic_optimizer_steps: "),
+        ("samples: 4", "samples: 4, optimizer_steps: 4503599627370496", "batch.optimizer_steps"),
+        ("samples: 4", "samples: 4, epochs: 4503599627370496", "batch.epochs: should be less"),
+        ("samples: 4", "samples: 1000001", "batch.samples: should be less"),
+        ("prompts: 16", "prompts: 1000000001", "batch.prompts: should be less"),
+        ("grpo", "grpo\nmax_staleness: 1025", "max_staleness: should be less"),
+        ("grpo", "grpo\nkl_weight: .inf", "kl_weight: must be a finite number, given inf"),
+        ("grpo", "grpo\ndeadline_s: 1e300", "deadline_s: should be less"),
+        ("grpo", "grpo\ntop: 1000", "top: should be less"),
+        ("grpo", "grpo\nenvironment: {latency_s: 1e300}", "environment.latency_s"),
+        ("grpo", 'grpo\nname: "a\\nb"', "name: holds a control character"),
+        ("algorithm: grpo\n", "", "Give it in a problem file (see examples/) or as an option."),
+        ("mean: 100", "mean: 1e-300", "response.mean: should be greater"),
+        ("mean: 100", "mean: 0.5", "response.mean: should be greater than or equal to 1"),
+        ("mean: 100", "mean: 100, sigma: 1e300", "response.sigma: should be less"),
+        ("mean: 100", "mean: 100, sigma: 1e-300", "response.sigma: should be greater"),
+        ("mean: 100", "mean: 100, field: x", "response.field: names the length"),
+        ("mean: 100", "mean: 100, kind: fixed, sigma: 1", "response.sigma: has no effect"),
+        (
+            "mean: 100",
+            "histogram: {5: 1}, kind: fixed",
+            "response.kind: has no effect",
+        ),
+        ("mean: 100", "file: x, sigma: 1", "response.sigma: has no effect beside `file`"),
+        ("mean: 100, max: 400", "histogram: {5: 1e308, 6: 1e308}", "response.histogram.5: should"),
+        (
+            "mean: 100, max: 400",
+            "histogram: {5: 1e-308}",
+            "response.histogram.5: should be",
+        ),
+        ("mean: 100, max: 400", f"histogram: {{'00000000001{'9' * 400}': 1}}", "is not a length"),
     ],
 )
 def test_mistakes_name_the_place_and_the_remedy(
@@ -207,6 +242,32 @@ def test_wrong_options_are_named() -> None:
         problem_from(**OPTIONS, lengths=Path("x"))
     with pytest.raises(TypeError, match="unknown options"):
         problem_from(**OPTIONS, promts=3)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("option", ["response_mean", "prompt_mean", "kl_weight"])
+def test_an_option_that_is_not_a_number_is_named(option: str, value: float) -> None:
+    with pytest.raises(InputError, match=f"^--{option.replace('_', '-')}: must be a finite"):
+        problem_from(**{**OPTIONS, option: value})
+
+
+def test_an_option_that_does_not_divide_the_batch_is_named_with_divisors() -> None:
+    with pytest.raises(InputError, match=r"^--optimizer-steps: .*Near divisors: 4 and 8\."):
+        problem_from(**{**OPTIONS, "prompts": 16, "samples": 4}, optimizer_steps=7)
+
+
+def test_rounding_does_not_lift_a_mean_over_the_longest(tmp_path: Path) -> None:
+    text = MINIMAL.replace("mean: 100, max: 400", "histogram: {3: 0.1}")
+    path = tmp_path / "problem.yaml"
+    path.write_text(text)
+    assert 0.1 * 3 / 0.1 > 3
+    assert load_problem(path).workload.response_length.mean_tokens == 3
+
+
+def test_a_problem_file_with_a_byte_order_mark_loads(tmp_path: Path) -> None:
+    path = tmp_path / "problem.yaml"
+    path.write_text(MINIMAL, encoding="utf-8-sig")
+    assert load_problem(path).workload.algorithm == "grpo"
 
 
 def test_one_end_of_the_prompt_lengths_is_enough() -> None:
