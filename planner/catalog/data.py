@@ -180,12 +180,12 @@ def validate(model_cls: type[ModelT], obj: Any, where: str) -> ModelT:
     try:
         text = json.dumps(obj, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        location, message = _not_plain(obj)
+        location, message, remedy = _not_plain(obj)
         field = _field_name(location)
         raise InputError(
             message,
             where=f"{where}: {field}" if field else where,
-            remedy="Use numbers, text, lists and mappings.",
+            remedy=remedy,
         ) from None
     try:
         return model_cls.model_validate_json(text)
@@ -201,18 +201,20 @@ def build(model_cls: type[ModelT], where: str, **fields: Any) -> ModelT:
         raise _input_error(model_cls, error, where) from None
 
 
-def _not_plain(obj: Any) -> tuple[tuple[int | str, ...], str]:
-    """Where the first value stands that JSON cannot hold, and what is wrong with it."""
+def _not_plain(obj: Any) -> tuple[tuple[int | str, ...], str, str]:
+    """Where the first value stands that JSON cannot hold, what is wrong with it, the remedy."""
+    plain = "Use numbers, text, lists and mappings."
     stack: list[tuple[tuple[int | str, ...], Any]] = [((), obj)]
     seen: set[int] = set()
     while stack:
         location, value = stack.pop()
         if isinstance(value, float) and not math.isfinite(value):
-            return location, f"must be a finite number, given {value}"
+            return location, f"must be a finite number, given {value}", "Give a number."
         if value is None or isinstance(value, bool | int | float | str):
             continue
         if not isinstance(value, dict | list | tuple):
-            return location, f"not a number, text, list or mapping, given a {type(value).__name__}"
+            given = type(value).__name__
+            return location, f"not a number, text, list or mapping, given a {given}", plain
         if id(value) not in seen:
             seen.add(id(value))
             items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -221,7 +223,7 @@ def _not_plain(obj: Any) -> tuple[tuple[int | str, ...], str]:
                 for key, item in items
             ]
             stack += reversed(below)
-    return (), "nested too deeply, or holds itself"
+    return (), "nested too deeply, or holds itself", plain
 
 
 def did_you_mean(name: str, known: typing.Iterable[str]) -> str:

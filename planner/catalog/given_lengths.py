@@ -58,6 +58,14 @@ def lengths(read: LengthsFile, where: str, notes: list[str]) -> LengthDistributi
                 where=where,
                 remedy=f"Give the {what}s' {key} in tokens (--{what}-{key}), or a file of lengths.",
             )
+    assert read.mean is not None
+    assert read.max is not None
+    if read.mean > read.max:
+        raise InputError(
+            f"the mean, {read.mean:g} tokens, exceeds the limit max, {read.max} tokens",
+            where=f"{where}.mean",
+            remedy=f"Lower the mean, or raise max (--{what}-max).",
+        )
     fields = {
         "kind": read.kind or "lognormal",
         "mean_tokens": read.mean,

@@ -160,7 +160,7 @@ def test_models_and_clusters_in_place(tmp_path: Path) -> None:
         ("prompts: 16", "prompts: -1", "batch.prompts"),
         ("prompts: 16", "prompts: 16.5", "batch.prompts"),
         ("prompts: 16", "prompts: 999999999", "At most 100,000,000 are planned for"),
-        ("mean: 100", "mean: 500", "mean_tokens 500 exceeds max_tokens 400"),
+        ("mean: 100", "mean: 500", "response.mean: the mean, 500 tokens, exceeds the limit"),
         ("mean: 100", "mean: .nan", "response.mean: must be a finite number, given nan"),
         ("mean: 100, max: 400", "max: 400", "missing field `mean`"),
         ("mean: 100, max: 400", "mean: 100", "missing field `max`"),
@@ -249,6 +249,13 @@ def test_wrong_options_are_named() -> None:
 def test_an_option_that_is_not_a_number_is_named(option: str, value: float) -> None:
     with pytest.raises(InputError, match=f"^--{option.replace('_', '-')}: must be a finite"):
         problem_from(**{**OPTIONS, option: value})
+
+
+def test_an_option_above_the_files_limit_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "problem.yaml"
+    path.write_text(MINIMAL)
+    with pytest.raises(InputError, match=r"^--response-mean: the mean, 500 tokens, exceeds"):
+        problem_from(path, response_mean=500.0)
 
 
 def test_an_option_that_does_not_divide_the_batch_is_named_with_divisors() -> None:

@@ -1,6 +1,7 @@
 """The commands, in process and as a real process."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -191,6 +192,25 @@ def test_an_output_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> 
     assert result.stderr.startswith(f"rlmplan: --output {tmp_path / 'file' / 'out'}: ")
     assert result.stderr.endswith(f"{tmp_path / 'file'} is a file. Give a folder.\n")
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "PIPE"],
+        [*SMALL, "--space", "PIPE"],
+        [*SMALL, "--actor", "PIPE"],
+        [*SMALL, "--cluster", "PIPE"],
+        [*SMALL[:-6], *SMALL[-4:], "--lengths", "PIPE"],
+    ],
+)
+def test_a_pipe_is_refused_and_not_waited_for(arguments: list[str], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    arguments = [str(pipe) if word == "PIPE" else word for word in arguments]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, PlannerError)
+    assert str(result.exception).startswith(f"{pipe}: not a regular file")
 
 
 def test_the_catalogue_can_be_looked_at() -> None:
