@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,3 +42,9 @@ class Reader:
     name: str
     recognises: Callable[[RawCase], bool]
     predict: Callable[[RawCase], Prediction]
+    metric: str = "step_time"
+    """The metric under which a case that could not be predicted is counted."""
+    complete: Callable[[RawCase], bool] = lambda case: bool(case.get("complete", True))
+    """False for a case that lacks something a prediction needs; it is not predicted."""
+    superseded: Callable[[Sequence[RawCase]], dict[str, str]] | None = None
+    """Ids of cases that repeat another one's configuration -> the id of the one that is scored."""
