@@ -17,6 +17,8 @@ class Constant(Schema):
     """Plausible range, lower end."""
     high: float
     source: Name
+    fitted: bool = False
+    """True when `rlmplan fit` adjusts it to measured cases."""
 
 
 class FrameworkProfile(Schema):
@@ -34,3 +36,7 @@ class FrameworkProfile(Schema):
     def value(self, name: str) -> float:
         """The constant's value; KeyError if the profile lacks it."""
         return self.constants[name].value
+
+    def value_or(self, name: str, absent: float) -> float:
+        """The constant's value, or `absent` for a term that only some frameworks have."""
+        return self.constants[name].value if name in self.constants else absent
