@@ -27,6 +27,7 @@ from planner.cost.engine_kernels import EngineShapes
 from planner.cost.generate import PARTS, generate_cost
 from planner.cost.parameters import count_parameters
 from planner.cost.transfer import step_fixed_s, weight_sync_s
+from planner.cost.weight_formats import uniform
 from planner.schema import Constant, FrameworkProfile
 
 PROMPT = 100.0
@@ -91,7 +92,7 @@ def test_decode_time_falls_as_short_responses_finish() -> None:
     ]
     assert times[0] > times[1] > times[2]
     table = step_table(
-        context(response=fixed(100.0)), EngineShapes(*[np.array([1])] * 3), "bf16", 64
+        context(response=fixed(100.0)), EngineShapes(*[np.array([1])] * 3), uniform("bf16"), 64
     )
     step = table.step(np.array([0]), np.array([[64.0, 32.0, 8.0, 1.0]]), np.full((1, 4), 200.0))
     assert (np.diff(step.total_s[0]) < 0).all()
