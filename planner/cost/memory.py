@@ -23,6 +23,7 @@ from planner.cost.context import CallContext
 from planner.cost.pipeline import STAGES, Stages
 from planner.cost.shapes import vocabulary_per_rank
 from planner.cost.state import (
+    FROZEN_BASE,
     StageParameters,
     StateBytes,
     frozen_weights,
@@ -91,17 +92,9 @@ def call_memory(
     peak = np.full(len(s), -1.0)
     states: list[StateBytes] = []
     for stage in STAGES:
-        if context.trained or context.call.kind == "train":
-            state = training_state(context, s, parameters, stage)
-        else:
-            state = frozen_weights(s, parameters, stage)
+        state = _state(context, s, parameters, stage)
         states.append(state)
-        parts = _state_parts(context, s, state)
-        if context.call.kind == "train":
-            parts |= _train_activations(context, s, batch, stages, tokens, stage)
-        else:
-            parts |= _forward_activations(context, s, batch, stages, tokens, stage)
-        parts["gathered"] = _gathered(context, s, parameters, stages, stage)
+        parts = _stage_parts(context, s, batch, stages, parameters, tokens, state, stage)
         total = np.asarray(sum(parts.values()))
         fuller = total > peak
         peak = np.where(fuller, total, peak)
@@ -131,6 +124,48 @@ def call_memory(
     )
 
 
+def stage_memory(
+    context: CallContext,
+    s: StrategyArrays,
+    batch: Batch,
+    stages: Stages,
+    parameters: StageParameters,
+    stage: str,
+) -> dict[str, FloatArray]:
+    """Itemised peak of one stage ("first", "middle", "last"), bytes, arrays [n].
+
+    The items of `Memory.parts`; for sources that report one rank and not the fullest.
+    """
+    tokens = token_bytes(context, s, batch.attention_tokens)
+    state = _state(context, s, parameters, stage)
+    return _stage_parts(context, s, batch, stages, parameters, tokens, state, stage)
+
+
+def _state(
+    context: CallContext, s: StrategyArrays, parameters: StageParameters, stage: str
+) -> StateBytes:
+    if context.trained or context.call.kind == "train":
+        return training_state(context, s, parameters, stage)
+    return frozen_weights(s, parameters, stage)
+
+
+def _stage_parts(
+    context: CallContext,
+    s: StrategyArrays,
+    batch: Batch,
+    stages: Stages,
+    parameters: StageParameters,
+    tokens: TokenBytes,
+    state: StateBytes,
+    stage: str,
+) -> dict[str, FloatArray]:
+    parts = _state_parts(context, s, state)
+    activations = (_train_activations if context.call.kind == "train" else _forward_activations)(
+        context, s, batch, stages, tokens, stage
+    )
+    return parts | activations | {"gathered": _gathered(context, s, parameters, stages, stage)}
+
+
 def _state_parts(
     context: CallContext, s: StrategyArrays, state: StateBytes
 ) -> dict[str, FloatArray]:
@@ -158,9 +193,14 @@ def _train_activations(
     full = s.recompute == RECOMPUTE.index("full")
     count = np.asarray(sum(stages.layers[stage].values()))
     waiting = waiting_microbatches(s, batch.microbatches.astype(np.float64), stage)
-    stored = np.where(full, count * tokens.checkpoint, stage_layer_bytes(tokens, stages, stage))
+    # Checkpoints that stay on the device when the framework moves them to host memory.
+    kept = context.framework.value_or("checkpointed_layers_on_device", 0.0)
+    checkpoints = np.minimum(count, kept) if kept else count
+    stored = np.where(
+        full, checkpoints * tokens.checkpoint, stage_layer_bytes(tokens, stages, stage)
+    )
     factor = context.framework.value("live_layer_factor")
-    live = full * live_layer_bytes(context, tokens, stages, stage) * factor * batch.peak_tokens
+    live = live_layer_bytes(context, tokens, stages, stage, factor) * full * batch.peak_tokens
     logits = _logits(context, s, batch, stages, stage, "logits_train_bytes")
     return {
         "activations": stored * batch.peak_tokens * waiting,
@@ -214,21 +254,39 @@ def _gathered(
     stages: Stages,
     stage: str,
 ) -> FloatArray:
-    """ZeRO-3's whole copies: a few layers, embedding and head, and the gradients of these."""
+    """ZeRO-3's whole copies: a few layers, embedding and head, and the gradients of these.
+
+    Shards of more than two bytes are copied to bf16 even on a single rank. Where the framework
+    keeps a pipeline stage whole over a step (`whole_stage_bytes`), all its weights and the
+    gradients accumulated on them count.
+    """
     count = np.maximum(np.asarray(sum(stages.layers[stage].values())), 1.0)
     ends = parameters.ends[stage]
     copies = np.minimum(context.framework.value("gathered_layers"), count)
-    # Ranks that already hold a share keep it among the weights.
-    dense_missing = 1.0 - 1.0 / parameters.dense_shards
-    expert_missing = 1.0 - 1.0 / parameters.expert_shards
+    # Ranks that already hold a bf16 share keep it among the weights.
+    frozen = parameters.adapters is not None
+    held_bytes = (
+        context.framework.value_or(FROZEN_BASE, _BF16_BYTES)
+        if frozen
+        else context.framework.value("weight_bytes_per_parameter")
+    )
+    own = held_bytes <= _BF16_BYTES
+    dense_missing = 1.0 - own / parameters.dense_shards
+    expert_missing = 1.0 - own / parameters.expert_shards
     layers = (parameters.dense[stage] - ends) * dense_missing
     layers = (layers + parameters.expert[stage] * expert_missing) / count * copies
-    gradients = _WHOLE_END_GRADIENTS if context.call.kind == "train" else 0.0
+    trained = context.call.kind == "train" and not frozen
+    gradients = _WHOLE_END_GRADIENTS if trained else 0.0
     whole = (layers + ends * dense_missing * (1.0 + gradients)) * _BF16_BYTES
+    per_parameter = context.framework.value_or("whole_stage_bytes", 0.0)
+    if per_parameter and context.call.kind == "train":
+        stage_bytes = (parameters.dense[stage] + parameters.expert[stage]) * per_parameter
+        whole = np.where(s.pp > 1, stage_bytes, whole)
     return np.where(s.zero_stage >= 3, whole, 0.0)
 
 
 def _buffers(context: CallContext, s: StrategyArrays, batch: Batch) -> FloatArray:
     split = np.where(s.sequence_parallel, s.tp, 1)
     hidden = context.model.hidden_size / split
-    return np.asarray(_ACTIVATION_BUFFERS * batch.peak_tokens * hidden * _BF16_BYTES)
+    floor = context.framework.value_or("allocator_floor_bytes", 0.0)
+    return np.asarray(_ACTIVATION_BUFFERS * batch.peak_tokens * hidden * _BF16_BYTES + floor)

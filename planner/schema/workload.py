@@ -84,6 +84,8 @@ class Workload(Schema):
     environment: EnvironmentSpec = EnvironmentSpec()
     max_staleness: NonNegativeInt = 1
     """How many versions behind the policy a sample may be: plans with 0..max are considered."""
+    lora_rank: NonNegativeInt = 0
+    """Rank of the low-rank adapters that are trained beside frozen weights; 0 = all is trained."""
     train_dtype: DType = "bf16"
     generate_dtype: DType = "bf16"
     kv_cache_dtype: Literal["bf16", "fp8"] = "bf16"
