@@ -84,7 +84,8 @@ def _core_s(
     work = 2.0 * heads * head_size * pairs * sequences
     limit = context.framework.value("attention_max_flop_per_s")
     peak = device.peak_flop_per_s["bf16"]
-    return np.asarray(np.maximum(table, work / (min(limit, peak) if limit else peak)))
+    slowed = table * context.framework.value("attention_slowdown")
+    return np.asarray(np.maximum(slowed, work / (min(limit, peak) if limit else peak)))
 
 
 def _unfused_s(

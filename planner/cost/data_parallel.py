@@ -30,14 +30,18 @@ class Groups:
 
     dense: RankGroup
     expert: RankGroup
+    dense_shard: RankGroup
+    """Ranks among which ZeRO shards: all of `dense`, or fewer (hybrid sharding)."""
 
 
 def replica_groups(context: CallContext, s: StrategyArrays, parameters: StageParameters) -> Groups:
     """Data x context ranks at a stride of tp; expert replicas at a stride of etp x ep."""
     device = context.group.device
+    most = context.framework.value("zero_shard_ranks") or np.inf
     return Groups(
         dense=rank_group(device, parameters.dense_shards, s.tp),
         expert=rank_group(device, parameters.expert_shards, s.etp * s.ep),
+        dense_shard=rank_group(device, np.minimum(parameters.dense_shards, most), s.tp),
     )
 
 
@@ -78,12 +82,18 @@ def gradient_sync_s(
         calls = np.where(sharded, depth, 1.0)
         gather = gather_s(context, groups, parameters, stage, calls)
         reduce = _both(context, groups, parameters, stage, gradient_bytes, calls)
+        # Between sharding groups every rank all-reduces the gradients of its shard.
+        across = _across_shards_s(context, groups, parameters, stage, gradient_bytes)
         # The second half of an all-reduce of gradients moves them, not bf16 weights.
         back = np.where(s.zero_stage == 0, reduce, gather)
-        total = np.where(sharded, 2.0 * gather + reduce, reduce + back)
+        if context.workload.lora_rank:
+            # Gradients and new weights are those of the adapters alone, a per cent or so.
+            reduce, back, across = (np.zeros_like(x) for x in (reduce, back, across))
+        once = np.where(s.zero_stage == 0, reduce, reduce + across) + back
+        total = np.where(sharded, 2.0 * gather + reduce + across, once)
         exposed = _exposed(context, total, window_s[stage], depth)
         worst = np.maximum(worst, exposed * np.where(sharded, microbatches, 1.0))
-    ranks = np.where(s.zero_stage >= 1, parameters.dense_shards - 1.0, 0.0)
+    ranks = np.where(s.zero_stage >= 1, groups.dense_shard.members - 1.0, 0.0)
     return worst + framework.value("dp_latency_per_rank_s") * ranks
 
 
@@ -160,6 +170,24 @@ def _exposed(
     return np.asarray(seconds - hidden * (1.0 - context.framework.value("dp_interference")))
 
 
+def _across_shards_s(
+    context: CallContext,
+    groups: Groups,
+    parameters: StageParameters,
+    stage: str,
+    bytes_per_parameter: float,
+) -> FloatArray:
+    """All-reduce of one shard's gradients over the ranks that hold the same shard, shape [n]."""
+    shard = groups.dense_shard.members
+    several = groups.dense.members / shard
+    device = context.group.device
+    # Sharding groups fill a domain first, so equal shards lie a sharding group apart.
+    group = rank_group(device, several, groups.dense_shard.inner)
+    nbytes = parameters.dense[stage] * bytes_per_parameter / shard
+    # Every device of a domain does this at the same time, each over its own interface.
+    return np.where(several > 1.0, 2.0 * ring_s(device, group, nbytes), 0.0)
+
+
 def _both(
     context: CallContext,
     groups: Groups,
@@ -170,7 +198,8 @@ def _both(
 ) -> FloatArray:
     """A ring over dense weights, then one over experts."""
     device = context.group.device
-    dense = ring_s(device, groups.dense, parameters.dense[stage] * bytes_per_parameter, calls)
+    nbytes = parameters.dense[stage] * bytes_per_parameter
+    dense = ring_s(device, groups.dense_shard, nbytes, calls)
     if not parameters.expert[stage].any():
         return dense
     expert = ring_s(device, groups.expert, parameters.expert[stage] * bytes_per_parameter, calls)

@@ -52,10 +52,8 @@ WORD_BYTES = 2.0
 """Activations are bf16."""
 # Counted words per token that one norm and one residual addition read and write.
 _NORM_RESIDUAL_WORDS = 5.0
-# Words for each routed copy: permutation, un-permutation and their scatter (8 hidden), and the
-# activation; the factor is what published Megatron MoE step times fit (bf16 and fp8, H100-GB300).
+# Words for each routed copy: permutation, un-permutation and their scatter (8 hidden).
 _PERMUTE_WORDS = 8.0
-_PERMUTE_FACTOR = 1.8
 # Below bf16, inputs of products are quantised: read 2 bytes, write 1, and the scale pass.
 _CAST_BYTES = 4.0
 BACKWARD_ELEMENTWISE = 2.0
@@ -88,6 +86,7 @@ def attention_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Bl
         qk_head_dim(model) + v_head_dim(model)
     )
     words = _norm_words(context, s) + rotary_words
+    words = words + _adapter_words(context, 4.0 * model.hidden_size * np.ones(len(s)))
     cast_words = model.hidden_size / split + heads * v_head_dim(model)
     elementwise, moved = _elementwise(context, s, tokens, words, cast_words)
     tp_comm = _tensor_parallel_s(context, s, tokens)
@@ -136,7 +135,10 @@ def moe_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Block:
     )
     routing = linear_time(context, [router], own, np.zeros_like(s.dtype))
     inner = (up_matrices(model) + 1) * moe.expert_ffn_size / s.etp
-    copy_words = _PERMUTE_FACTOR * (_PERMUTE_WORDS * model.hidden_size + inner)
+    activation = context.framework.value("expert_activation_factor") * inner
+    copy_words = context.framework.value("moe_permute_factor") * (
+        _PERMUTE_WORDS * model.hidden_size + activation
+    ) + _adapter_words(context, 3.0 * moe.expert_ffn_size / s.etp)
     cast_words = model.hidden_size + moe.expert_ffn_size / s.etp
     norm, norm_moved = _elementwise(context, s, tokens, _norm_words(context, s), 0.0)
     routed, routed_moved = _elementwise(context, s, copies, copy_words, cast_words)
@@ -198,6 +200,7 @@ def _ffn_block(
     model, tokens = context.model, batch.tokens
     linear = linear_time(context, ffn_gemms(model, width, s.tp), tokens, s.dtype)
     words = (up_matrices(model) + 1) * width / s.tp
+    words = words + _adapter_words(context, 3.0 * width / s.tp)
     if norm:
         words = words + _norm_words(context, s)
     cast_words = model.hidden_size / np.where(s.sequence_parallel, s.tp, 1) + width / s.tp
@@ -219,6 +222,17 @@ def _norm_words(context: CallContext, s: StrategyArrays) -> FloatArray:
     """Words per token of one norm and residual; split by tp under sequence parallelism."""
     split = np.where(s.sequence_parallel, s.tp, 1)
     return _NORM_RESIDUAL_WORDS * context.model.hidden_size / split
+
+
+def _adapter_words(context: CallContext, words: FloatArray) -> FloatArray:
+    """Words per token that low-rank adapters add to `words` of activations, before slowdown.
+
+    Casts, dropout, scaling and sums around each adapter, `adapter_words_factor` for each word of
+    projection input and output.
+    """
+    if not context.workload.lora_rank:
+        return np.zeros_like(words)
+    return words * context.framework.value("adapter_words_factor")
 
 
 def _elementwise(

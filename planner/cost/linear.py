@@ -36,8 +36,10 @@ def linear_time(
     """Products of `tokens` [u] rows with the given matrices (arrays [u] of sizes) in series.
 
     Matrices with `local_tokens` see tokens / `local_split` rows. Forward (m, n, k), input gradient
-    (m, k, n), weight gradient (n, k, m).
+    (m, k, n), weight gradient (n, k, m); weights beside low-rank adapters are frozen and have no
+    gradient (the adapters' own products are a few per cent and left out).
     """
+    frozen = context.workload.lora_rank > 0
     forward = np.zeros_like(tokens)
     backward = np.zeros_like(tokens)
     last = np.zeros_like(tokens)
@@ -48,7 +50,8 @@ def linear_time(
         last = gemm_s(context, m, n, k, code)[inverse]
         forward += last
         backward += gemm_s(context, m, k, n, code)[inverse]
-        backward += gemm_s(context, n, k, m, code)[inverse]
+        if not frozen:
+            backward += gemm_s(context, n, k, m, code)[inverse]
     return LinearTime(forward=forward, backward=backward, last_forward=last)
 
 

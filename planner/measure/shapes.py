@@ -11,11 +11,13 @@ from planner.schema import MLASpec, ModelSpec, MoESpec, WindowSpec
 DEVICES = {
     "A100-SXM-40GB": "a100-40-sxm",
     "A100-SXM-80GB": "a100-80-sxm",
+    "A6000-48GB": "a6000-48",
     "A800-SXM-80GB": "a800-80-sxm",
     "B200-SXM-180GB": "b200-sxm",
     "B300-SXM-288GB": "b300-sxm",
     "GB200-NVL72-186GB": "gb200-nvl72",
     "GB300-NVL72-288GB": "gb300-nvl72",
+    "H100-96GB-HBM2e-500W": "h100-96-hbm2e",
     "H100-SXM-80GB": "h100-80-sxm",
     "H20-96GB": "h20-96",
     "H200-SXM-141GB": "h200-141-sxm",
@@ -29,7 +31,7 @@ _KNOWN = {
     *("name", "hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts"),
     *("topk", "mlp", "attention", "tied_embeddings", "shared_experts", "moe_ffn", "moe_every"),
     *("first_dense_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim"),
-    *("qk_rope_head_dim", "v_head_dim", "sliding_window"),
+    *("qk_rope_head_dim", "v_head_dim", "sliding_window", "pos"),
 }
 _WINDOW = re.compile(r"(\d+) on alternating layers")
 # Cases say nothing of the longest position that a model supports; they ran.

@@ -37,10 +37,23 @@ def _columns(table: Table) -> None:
         table.add_column(name, justify="right", no_wrap=True)
 
 
+def _table(title: str, first: str) -> Table:
+    table = Table(
+        title=Text(title),
+        title_justify="left",
+        box=box.SIMPLE,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column(first, overflow="fold")
+    table.add_column("metric", no_wrap=True)
+    _columns(table)
+    return table
+
+
 def _cells(metric: str, one: Summary) -> list[str]:
     if metric in VERDICTS:
-        right = "-" if one.mape is None else f"{100 * (1 - one.mape):.1f} % right"
-        return [str(one.n), right, "", "", "", "", ""]
+        return [str(one.n), _percent(one.mape), "", "", "", "", ""]
     tau = "-" if one.kendall_tau is None else f"{one.kendall_tau:.2f}"
     return [
         str(one.n),
@@ -54,25 +67,19 @@ def _cells(metric: str, one: Summary) -> list[str]:
 
 
 def _files(validation: Validation) -> Table:
-    table = Table(title="Files", title_justify="left", box=box.SIMPLE, pad_edge=False)
-    table.add_column("file", overflow="fold")
-    table.add_column("metric", no_wrap=True)
-    _columns(table)
-    table.add_column("skipped", justify="right")
+    table = _table("Files (errors in %)", "file")
+    table.add_column("skipped", justify="right", no_wrap=True)
     flagged = validation.flagged()
     for name, metrics in validation.files().items():
         for metric, one in metrics.items():
             table.add_row(Text(name), metric, *_cells(metric, one), str(one.skipped))
         for metric, one in flagged.get(name, {}).items():
-            table.add_row(Text(name), f"{metric}, flagged", *_cells(metric, one), "")
+            table.add_row(Text(name), f"({metric})", *_cells(metric, one), "flagged")
     return table
 
 
 def _groups(name: str, members: dict[str, dict[str, Summary]]) -> Table:
-    table = Table(title=Text(name), title_justify="left", box=box.SIMPLE, pad_edge=False)
-    table.add_column("group", overflow="fold", max_width=44)
-    table.add_column("metric", no_wrap=True)
-    _columns(table)
+    table = _table(f"{name} (errors in %)", "group")
     for group, metrics in members.items():
         for metric, one in metrics.items():
             table.add_row(Text(group), metric, *_cells(metric, one))
@@ -105,7 +112,7 @@ def _worst(validation: Validation, count: int) -> RenderableType:
         predicted, measured = (_value(figure, v) for v in (figure.predicted, figure.measured))
         lines.append(
             f"{one.id} ({framework}), {figure.metric}: predicted {predicted}, "
-            f"measured {measured} ({_percent(ape)})"
+            f"measured {measured} ({_percent(ape)} %)"
         )
         parts = sorted(figure.breakdown.items(), key=lambda item: -item[1])[:_PARTS_SHOWN]
         if parts:
@@ -125,8 +132,8 @@ def _value(figure: Scored, value: float) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f} %"
+    return "-" if value is None else f"{100 * value:.1f}"
 
 
 def _signed(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:+.1f} %"
+    return "-" if value is None else f"{100 * value:+.1f}"
