@@ -31,10 +31,6 @@ from planner.cost.shapes import (
 _WORD_BYTES = 2.0
 _BLOCK_HIDDEN_WORDS = 4.0
 _CHECKPOINT_HIDDEN_WORDS = 1.0
-# Where a profile does not say: expert intermediates over their count (permutation and padding in
-# Megatron-LM CI peaks), and the bf16 probabilities that plain attention keeps for each score.
-_EXPERT_INTERMEDIATE = 1.4
-_UNFUSED_SCORE_BYTES = 3.3
 
 
 @dataclass(frozen=True)
@@ -64,12 +60,12 @@ def token_bytes(
         # Keys and values of every head, and the latents that no rank splits.
         latent = (model.mla.q_lora_rank or 0) + model.mla.kv_lora_rank
         words = words + heads * pair + latent + model.mla.qk_rope_head_dim
-    masks = context.framework.value_or("dropout_mask_bytes", 0.0) * model.hidden_size / split
+    masks = context.framework.value("dropout_mask_bytes") * model.hidden_size / split
     attention = words * _WORD_BYTES + masks
     copies = np.zeros(len(s))
     if context.framework.value("attention_unfused"):
         scores = heads * attention_tokens / s.cp
-        scores = scores * context.framework.value_or("unfused_score_bytes", _UNFUSED_SCORE_BYTES)
+        scores = scores * context.framework.value("unfused_score_bytes")
         attention = attention + np.where(s.recompute == RECOMPUTE.index("none"), scores, 0.0)
     matrices = up_matrices(model) + 1
     layer = {"dense": attention + matrices * model.ffn_size / s.tp * _WORD_BYTES}
@@ -80,8 +76,11 @@ def token_bytes(
         routed = moe.top_k * imbalance / s.tp
         copies = routed * s.etp * model.hidden_size * _WORD_BYTES
         copies = copies * context.framework.value("dispatch_copies")
+        # An all-gather dispatcher keeps the tokens of all ranks that share the experts.
+        gathered = context.framework.value("dispatch_gathers_tokens")
+        copies = copies + gathered * s.ep * s.etp / s.tp * model.hidden_size * _WORD_BYTES
         inner = routed * matrices * moe.expert_ffn_size
-        inner = inner * context.framework.value_or("expert_intermediates", _EXPERT_INTERMEDIATE)
+        inner = inner * context.framework.value("expert_intermediates")
         shared = matrices * moe.shared_ffn_size / s.tp
         layer["moe"] = attention + copies + (inner + shared) * _WORD_BYTES
     return TokenBytes(

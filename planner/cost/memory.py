@@ -33,6 +33,7 @@ from planner.schema import DeviceProfile, FrameworkProfile
 from planner.schema.plan import MemoryVerdict
 
 _BF16_BYTES = 2.0
+_FP32_BYTES = 4.0
 FITS_SHARE = 0.92
 """Predicted peaks miss measured ones by about 8 %: above this share of the usable bytes a plan is
 called tight."""
@@ -42,6 +43,9 @@ _HOST_OPTIMIZER_COPIES = 2.4
 # ZeRO-3 gathers embedding and head whole, and training leaves their gradients whole until they are
 # reduced: about twice the bf16 weights in measured FSDP2 peaks.
 _WHOLE_END_GRADIENTS = 2.0
+# Layer inputs on the device when checkpoints move to host memory: one in use, one on its way (the
+# peaks of prime-rl fall by all but two layers' inputs).
+_CHECKPOINTS_IN_TRANSIT = 2.0
 # Send and receive buffers of activations between stages and ranks.
 _ACTIVATION_BUFFERS = 2.0
 
@@ -193,9 +197,8 @@ def _train_activations(
     full = s.recompute == RECOMPUTE.index("full")
     count = np.asarray(sum(stages.layers[stage].values()))
     waiting = waiting_microbatches(s, batch.microbatches.astype(np.float64), stage)
-    # Checkpoints that stay on the device when the framework moves them to host memory.
-    kept = context.framework.value_or("checkpointed_layers_on_device", 0.0)
-    checkpoints = np.minimum(count, kept) if kept else count
+    on_host = context.framework.value("activations_on_host") > 0.0
+    checkpoints = np.minimum(count, _CHECKPOINTS_IN_TRANSIT) if on_host else count
     stored = np.where(
         full, checkpoints * tokens.checkpoint, stage_layer_bytes(tokens, stages, stage)
     )
@@ -258,7 +261,7 @@ def _gathered(
 
     Shards of more than two bytes are copied to bf16 even on a single rank. Where the framework
     keeps a pipeline stage whole over a step (`whole_stage_bytes`), all its weights and the
-    gradients accumulated on them count.
+    gradients accumulated on them count, and a few layers' fp32 gradients staged for reduction.
     """
     count = np.maximum(np.asarray(sum(stages.layers[stage].values())), 1.0)
     ends = parameters.ends[stage]
@@ -266,7 +269,7 @@ def _gathered(
     # Ranks that already hold a bf16 share keep it among the weights.
     frozen = parameters.adapters is not None
     held_bytes = (
-        context.framework.value_or(FROZEN_BASE, _BF16_BYTES)
+        context.framework.value(FROZEN_BASE)
         if frozen
         else context.framework.value("weight_bytes_per_parameter")
     )
@@ -278,15 +281,16 @@ def _gathered(
     trained = context.call.kind == "train" and not frozen
     gradients = _WHOLE_END_GRADIENTS if trained else 0.0
     whole = (layers + ends * dense_missing * (1.0 + gradients)) * _BF16_BYTES
-    per_parameter = context.framework.value_or("whole_stage_bytes", 0.0)
+    per_parameter = context.framework.value("whole_stage_bytes")
     if per_parameter and context.call.kind == "train":
-        stage_bytes = (parameters.dense[stage] + parameters.expert[stage]) * per_parameter
-        whole = np.where(s.pp > 1, stage_bytes, whole)
+        held = parameters.dense[stage] + parameters.expert[stage]
+        staged = held / count * copies * _FP32_BYTES
+        whole = np.where(s.pp > 1, held * per_parameter + staged, whole)
     return np.where(s.zero_stage >= 3, whole, 0.0)
 
 
 def _buffers(context: CallContext, s: StrategyArrays, batch: Batch) -> FloatArray:
     split = np.where(s.sequence_parallel, s.tp, 1)
     hidden = context.model.hidden_size / split
-    floor = context.framework.value_or("allocator_floor_bytes", 0.0)
+    floor = context.framework.value("allocator_floor_bytes")
     return np.asarray(_ACTIVATION_BUFFERS * batch.peak_tokens * hidden * _BF16_BYTES + floor)

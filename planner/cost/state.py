@@ -71,7 +71,7 @@ def stage_parameters(context: CallContext, s: StrategyArrays, stages: Stages) ->
         layers = np.asarray(sum(held[kind] * (layer[kind] + repeated) for kind in KINDS))
         dense[stage] = layers + ends[stage] + head * counts.final_norm
         expert[stage] = held["moe"] * experts
-    held = StageParameters(
+    whole = StageParameters(
         dense=dense,
         expert=expert,
         ends=ends,
@@ -79,9 +79,9 @@ def stage_parameters(context: CallContext, s: StrategyArrays, stages: Stages) ->
         expert_shards=np.maximum(s.dp * s.cp * s.tp / (s.ep * s.etp), 1.0),
     )
     if not context.workload.lora_rank:
-        return held
+        return whole
     trained = adapter_parameters(model, context.workload.lora_rank, s, stages)
-    return replace(held, adapters=replace(held, dense=trained[0], expert=trained[1]))
+    return replace(whole, adapters=replace(whole, dense=trained[0], expert=trained[1]))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def training_state(
     frozen: FloatArray | float = 0.0
     if parameters.adapters is not None:
         frozen = _held(parameters, stage, s.zero_stage >= 3)
-        frozen = frozen * framework.value_or(FROZEN_BASE, _FROZEN_WEIGHT_BYTES)
+        frozen = frozen * framework.value(FROZEN_BASE)
         parameters = parameters.adapters
     updated = _held(parameters, stage, s.zero_stage >= 1)
     optimizer = updated * framework.value("optimizer_bytes_per_parameter")

@@ -36,7 +36,3 @@ class FrameworkProfile(Schema):
     def value(self, name: str) -> float:
         """The constant's value; KeyError if the profile lacks it."""
         return self.constants[name].value
-
-    def value_or(self, name: str, absent: float) -> float:
-        """The constant's value, or `absent` for a term that only some frameworks have."""
-        return self.constants[name].value if name in self.constants else absent
