@@ -9,3 +9,8 @@ RL_STEP_MEDIAN_ERROR = 0.09
 # Constants of this framework are assumptions, not yet calibrated.
 RL_STEP_UNCALIBRATED = ("verl-dpsk-671b-96xh20",)
 RL_STAGE_ERROR = {"generation_s": 0.10, "update_actor_s": 0.20, "logprob_s": 0.25, "refit_s": 0.25}
+PEAK_MEMORY_MEAN_ERROR = 0.06
+PEAK_MEMORY_GROUP_ERROR = 0.15
+"""Of any group (source, model, device) of at least three cases."""
+RIGHT_VERDICTS = 0.98
+SKIPPED_MEMORY_CASES = 0.03

@@ -17,9 +17,9 @@ from planner.measure.memory_core import (
 )
 from planner.measure.memory_verdict import fits_score
 from planner.measure.profiles import training_profile
-from planner.measure.recomputation import recomputation
+from planner.measure.recomputation import Mix, recomputation
 from planner.measure.shapes import device_id, model_spec
-from planner.schema import FrameworkProfile, Strategy
+from planner.schema import FrameworkProfile, ModelSpec, Strategy
 from planner.schema.hardware import DType
 
 _GIB = 2.0**30
@@ -46,6 +46,9 @@ _ATTENTION = {
     "sdpa": "sdpa-flash2",
     "unfused": "unfused",
 }
+# PyTorch's per-operator policy keeps a layer's input, the attention output and every second
+# product: for a gated feed-forward about this share of what lies between full and none.
+_PER_OPERATOR_KEPT = 0.35
 _RAN = {"fits": True, "OOM": False, "does not fit 80 GB (analytic in the paper)": False}
 _MODES = {
     "tp_only": (False, "none"),
@@ -99,7 +102,7 @@ def read_memory_case(case: RawCase) -> tuple[TrainingRun, list[tuple[float, Stra
     tp, pp, cp = (int(case.get(key) or 1) for key in ("tp", "pp", "cp"))
     dp = int(case.get("dp") or case["n_gpus"] // (tp * pp * cp))
     micro = int(case["micro_batch"])
-    mix = recomputation(case["recompute"], framework, pp, model, where)
+    mix = _recomputed(case["recompute"], framework, pp, model, where)
     profile = with_constants(profile, {"activations_on_host": float(mix.on_host)})
     strategy = Strategy(
         tp=tp,
@@ -155,10 +158,18 @@ def _profile(case: RawCase, framework: str, elementwise: str, where: str) -> Fra
     name = training_profile(setup, device)
     if name == "internevo" and case.get("fsdp"):
         name = "internevo-fsdp"
+    if name == "torchtitan" and int(case.get("tp") or 1) > 1:
+        name = "torchtitan-loss-parallel"
     trainer = case.get("trainer")
     if trainer not in (None, "rl", "sft"):
         raise InputError(f"unknown trainer {trainer!r}", where=where)
     return load_framework("prime-rl-sft" if trainer == "sft" else name)
+
+
+def _recomputed(text: str, framework: str, pp: int, model: ModelSpec, where: str) -> Mix:
+    if text == "selective (per-op)" or (text == "selective" and framework == "torchtitan"):
+        return Mix(((_PER_OPERATOR_KEPT, "none"), (1.0 - _PER_OPERATOR_KEPT, "full")))
+    return recomputation(text, framework, pp, model, where)
 
 
 def _dtype(case: RawCase, where: str) -> DType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from planner.catalog.hardware import parse_cluster
 from planner.cost.arrays import StrategyArrays
@@ -28,7 +29,7 @@ STATE = ("weights", "gradients", "optimizer")
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A training step as far as memory sees it: equal, padded sequences."""
+    """A training step or log-probability pass as memory sees it: equal, padded sequences."""
 
     model: ModelSpec
     strategy: Strategy
@@ -41,6 +42,8 @@ class TrainingRun:
     microbatches: int
     """In one optimizer step on one data-parallel rank."""
     lora_rank: int = 0
+    kind: Literal["train", "forward"] = "train"
+    """A training step, or a pass of log-probabilities in a trained model's processes."""
 
 
 def with_constants(profile: FrameworkProfile, values: Mapping[str, float]) -> FrameworkProfile:
@@ -76,29 +79,33 @@ def _context(run: TrainingRun) -> CallContext:
     nodes = -(-strategy.devices // run.devices_per_node)
     group = parse_cluster(f"{run.device}:{nodes}x{run.devices_per_node}").groups[0]
     sequences = strategy.dp * strategy.micro_batch_sequences * run.microbatches
+    # A token budget may be longer than any sequence that the model supports.
+    longest = max(run.model.max_position, run.tokens)
+    model = run.model.model_copy(update={"max_position": longest})
     # No sequence has fewer than two tokens, so that it splits into prompt and response.
     half = run.tokens // 2
     workload = Workload(
         name="memory",
         algorithm="grpo",
-        models={"actor": run.model},
+        models={"actor": model},
         prompts_per_step=sequences,
         samples_per_prompt=1,
         prompt_length=_fixed(half),
         response_length=_fixed(run.tokens - half),
         lora_rank=run.lora_rank,
     )
+    training = run.kind == "train"
     call = Call(
-        name="actor_train",
-        kind="train",
+        name="actor_train" if training else "old_logprobs",
+        kind=run.kind,
         role="actor",
         sequences=sequences,
-        output="loss",
-        optimizer_steps=1,
+        output="loss" if training else "logprobs",
+        optimizer_steps=1 if training else 0,
     )
     return CallContext(
         call=call,
-        model=run.model,
+        model=model,
         workload=workload,
         group=group,
         framework=run.profile,
