@@ -1,4 +1,4 @@
-"""`rlmplan validate`: predictions against measured cases."""
+"""`rlmplan validate` and `rlmplan fit`: predictions against measured cases."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
+    """Add the commands to the application."""
     app.command("validate")(validate)
+    app.command("fit")(fit)
 
 
 def validate(
@@ -38,6 +39,58 @@ def validate(
         typer.echo(encoder.dumps(result.as_json(), indent=1, allow_nan=False))
     else:
         _show(result, worst)
+
+
+def fit(
+    paths: Annotated[
+        list[Path], typer.Argument(help="JSON files of measured cases, or folders of them.")
+    ],
+    profile: Annotated[
+        list[str], typer.Option(help="Profile to fit; repeat to fit several jointly.")
+    ],
+    constant: Annotated[
+        list[str] | None,
+        typer.Option(help="Constant to fit (default: those the profile marks as fitted)."),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Figure to fit to (default: the main one of the cases).")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print, write nothing.")] = False,
+) -> None:
+    """Fit a profile's constants to measured cases, leaving out whole groups to check them."""
+    from planner.catalog.frameworks import load_framework, profile_path
+    from planner.cli.files import write_files
+    from planner.measure.fit import fit as run
+    from planner.measure.fit import number, rewritten
+
+    result = run(paths, profile, constants=constant, metric=metric)
+    for name in profile:
+        known = load_framework(name).constants
+        for key, value in result.values.get(name, {}).items():
+            before = number(result.before[name][key])
+            typer.echo(f"{name}: {key} = {number(value)} {known[key].unit} (was {before})")
+        if name in result.relative_error:
+            typer.echo(f"{name}: relative_error = {result.relative_error[name]:.3f}")
+    typer.echo(
+        f"{result.cases} cases in {result.groups} groups: mean error "
+        f"{100 * result.error_in_sample:.1f} %, with each group left out "
+        f"{100 * result.error_left_out:.1f} %; the 80 % interval covers "
+        f"{100 * result.coverage:.0f} % of left-out cases"
+    )
+    if dry_run:
+        return
+    source = (
+        f"rlmplan fit: {result.cases} cases in {result.groups} groups, each group left out in turn"
+    )
+    for name in profile:
+        path = profile_path(name)
+        text = rewritten(
+            path.read_text(encoding="utf-8"),
+            result.values.get(name, {}),
+            result.relative_error.get(name),
+            source,
+        )
+        write_files(path.parent, {path.name: text})
 
 
 @contextmanager

@@ -46,5 +46,8 @@ class Reader:
     """The metric under which a case that could not be predicted is counted."""
     complete: Callable[[RawCase], bool] = lambda case: bool(case.get("complete", True))
     """False for a case that lacks something a prediction needs; it is not predicted."""
+    prepare: Callable[[Sequence[RawCase]], Callable[[], list[Prediction]]] | None = None
+    """Like `predict` for many cases, which are read once and priced at every call: fitting is
+    faster. Only called with cases that `predict` could predict."""
     superseded: Callable[[Sequence[RawCase]], dict[str, str]] | None = None
     """Ids of cases that repeat another one's configuration -> the id of the one that is scored."""

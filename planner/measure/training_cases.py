@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,8 @@ class TrainingCase:
     measured_s: float
     group_name: str
     strategy_group: str
+    context_key: str
+    """Equal for cases that the same call context prices."""
 
     def context(self, framework: FrameworkProfile) -> CallContext:
         """The train call under a profile, with the row's facts."""
@@ -128,19 +130,42 @@ def recognises(case: RawCase) -> bool:
 
 def predict(case: RawCase) -> Prediction:
     """Step time of a measured training run; InputError for what is not understood."""
-    read = read_training_case(case)
-    context = read.context(load_framework(read.profile))
-    costs = train_cost(context, StrategyArrays.from_strategies([s for _, s in read.strategies]))
-    weights = np.array([weight for weight, _ in read.strategies])
-    seconds = float(weights @ costs.time_s)
+    return price([read_training_case(case)])[0]
+
+
+def prepare(cases: Sequence[RawCase]) -> Callable[[], list[Prediction]]:
+    """Reads rows; each call prices them with the profiles' present constants."""
+    read = [read_training_case(case) for case in cases]
+    return lambda: price(read)
+
+
+def price(cases: Sequence[TrainingCase]) -> list[Prediction]:
+    """Predictions in order; cases that differ only in strategy are costed together."""
+    alike: dict[str, list[int]] = {}
+    for index, case in enumerate(cases):
+        alike.setdefault(case.context_key, []).append(index)
+    result: dict[int, Prediction] = {}
+    for members in alike.values():
+        rows = [(index, *share) for index in members for share in cases[index].strategies]
+        strategies = StrategyArrays.from_strategies([strategy for _, _, strategy in rows])
+        one = cases[members[0]]
+        costs = train_cost(one.context(load_framework(one.profile)), strategies)
+        for index in members:
+            at = [row for row, (owner, _, _) in enumerate(rows) if owner == index]
+            weights = np.array([rows[row][1] for row in at])
+            parts = {name: float(weights @ x[at]) for name, x in costs.time_parts_s.items()}
+            result[index] = _prediction(cases[index], float(weights @ costs.time_s[at]), parts)
+    return [result[index] for index in range(len(cases))]
+
+
+def _prediction(case: TrainingCase, seconds: float, parts: dict[str, float]) -> Prediction:
     if not math.isfinite(seconds):
-        raise InputError(f"the device cannot compute in {case['dtype']}", where=f"case {read.id}")
-    parts = {name: float(weights @ values) for name, values in costs.time_parts_s.items()}
+        raise InputError("the device cannot compute in that dtype", where=f"case {case.id}")
     return Prediction(
-        group=read.group_name,
-        strategy_group=read.strategy_group,
-        framework=read.profile,
-        scores=(Scored("step_time", read.measured_s, seconds, parts),),
+        group=case.group_name,
+        strategy_group=case.strategy_group,
+        framework=case.profile,
+        scores=(Scored("step_time", case.measured_s, seconds, parts),),
     )
 
 
@@ -208,7 +233,8 @@ def read_training_case(case: RawCase) -> TrainingCase:
         strategies=_strategies(case, mix, where),
         measured_s=_measured_s(case, where),
         group_name=f"{setup['framework']} / {case['model']['name']} / {case['gpu']}",
-        strategy_group=_strategy_group(case),
+        strategy_group=_agreeing(case),
+        context_key=_agreeing(case, "zero_shard_group", "activation_offload"),
     )
 
 
@@ -270,7 +296,7 @@ def _facts(setup: dict[str, Any], mix: Mix, where: str) -> dict[str, float]:
         if not isinstance(shard, int):
             raise InputError(f"setup.zero_shard_group: unknown {shard!r}", where=where)
         facts["zero_shard_ranks"] = float(shard)
-    if setup.get("activation_offload") or mix.on_host:
+    if setup.get("activation_offload") or mix.on_host:  # both say the same
         facts["activations_on_host"] = 1.0
     return facts
 
@@ -320,14 +346,15 @@ def _measured_s(case: RawCase, where: str) -> float:
     return float(case["global_batch"] * case["seq_len"] / (rate * case["n_gpus"]))
 
 
-def _strategy_group(case: RawCase) -> str:
-    kept = {
-        name: value
-        for name, value in case.items()
-        if name not in _STRATEGY_FIELDS | {"id", "source", "measured", "notes", "flag", "complete"}
+def _agreeing(case: RawCase, *also: str) -> str:
+    """Everything but what a strategy decides (unless named in `also`) as one text."""
+    dropped = _STRATEGY_FIELDS | {"id", "source", "measured", "notes", "flag", "complete"}
+    kept = {name: value for name, value in case.items() if name not in dropped}
+    kept["setup"] = {
+        k: v for k, v in case["setup"].items() if k not in _STRATEGY_SETUP or k in also
     }
-    kept["setup"] = {k: v for k, v in case["setup"].items() if k not in _STRATEGY_SETUP}
+    kept["lora_rank"] = _rank_in_notes(case)
     return json.dumps(kept, sort_keys=True)
 
 
-READER = Reader("training", recognises, predict, superseded=superseded)
+READER = Reader("training", recognises, predict, prepare=prepare, superseded=superseded)
