@@ -60,12 +60,13 @@ def token_bytes(
         # Keys and values of every head, and the latents that no rank splits.
         latent = (model.mla.q_lora_rank or 0) + model.mla.kv_lora_rank
         words = words + heads * pair + latent + model.mla.qk_rope_head_dim
-    masks = context.framework.value("dropout_mask_bytes") * model.hidden_size / split
-    attention = words * _WORD_BYTES + masks
+    attention = words * _WORD_BYTES
+    masks = context.framework.value("dropout_mask_bytes")
+    if masks:
+        attention = attention + masks * model.hidden_size / split
     copies = np.zeros(len(s))
     if context.framework.value("attention_unfused"):
-        scores = heads * attention_tokens / s.cp
-        scores = scores * context.framework.value("unfused_score_bytes")
+        scores = heads * attention_tokens * context.framework.value("unfused_score_bytes")
         attention = attention + np.where(s.recompute == RECOMPUTE.index("none"), scores, 0.0)
     matrices = up_matrices(model) + 1
     layer = {"dense": attention + matrices * model.ffn_size / s.tp * _WORD_BYTES}
@@ -76,9 +77,9 @@ def token_bytes(
         routed = moe.top_k * imbalance / s.tp
         copies = routed * s.etp * model.hidden_size * _WORD_BYTES
         copies = copies * context.framework.value("dispatch_copies")
-        # An all-gather dispatcher keeps the tokens of all ranks that share the experts.
-        gathered = context.framework.value("dispatch_gathers_tokens")
-        copies = copies + gathered * s.ep * s.etp / s.tp * model.hidden_size * _WORD_BYTES
+        if context.framework.value("dispatch_gathers_tokens"):
+            # Each rank keeps the tokens of all ranks that share the experts.
+            copies = copies + s.ep * s.etp / s.tp * model.hidden_size * _WORD_BYTES
         inner = routed * matrices * moe.expert_ffn_size
         inner = inner * context.framework.value("expert_intermediates")
         shared = matrices * moe.shared_ffn_size / s.tp

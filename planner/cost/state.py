@@ -107,17 +107,19 @@ def training_state(
     `weight_bytes_per_parameter`, `gradient_bytes_...` and `optimizer_bytes_...`; with a bf16
     Megatron distributed optimizer this is 6 + 12 / d. With adapters the frozen base has
     `frozen_base_bytes_per_parameter` (bf16 unless the framework says else) and nothing beside.
+    Where ZeRO shards inside groups of `zero_shard_ranks`, d is no larger than that.
     """
     framework = context.framework
+    most = framework.value("zero_shard_ranks") or np.inf
     frozen: FloatArray | float = 0.0
     if parameters.adapters is not None:
-        frozen = _held(parameters, stage, s.zero_stage >= 3)
+        frozen = _held(parameters, stage, s.zero_stage >= 3, most)
         frozen = frozen * framework.value(FROZEN_BASE)
         parameters = parameters.adapters
-    updated = _held(parameters, stage, s.zero_stage >= 1)
+    updated = _held(parameters, stage, s.zero_stage >= 1, most)
     optimizer = updated * framework.value("optimizer_bytes_per_parameter")
-    weights = _held(parameters, stage, s.zero_stage >= 3)
-    gradients = _held(parameters, stage, s.zero_stage >= 2)
+    weights = _held(parameters, stage, s.zero_stage >= 3, most)
+    gradients = _held(parameters, stage, s.zero_stage >= 2, most)
     return StateBytes(
         weights=frozen + weights * framework.value("weight_bytes_per_parameter"),
         gradients=gradients * framework.value("gradient_bytes_per_parameter"),
@@ -134,10 +136,16 @@ def frozen_weights(s: StrategyArrays, parameters: StageParameters, stage: str) -
     return StateBytes(weights, none, none, none, none)
 
 
-def _held(parameters: StageParameters, stage: str, sharded: BoolArray) -> FloatArray:
-    """Elements on one device when dense weights and experts are sharded over their replicas."""
-    dense = parameters.dense[stage] / np.where(sharded, parameters.dense_shards, 1.0)
+def _held(
+    parameters: StageParameters, stage: str, sharded: BoolArray, most: float = np.inf
+) -> FloatArray:
+    """Elements on one device when dense weights and experts are sharded over their replicas.
+
+    Shards go to at most `most` ranks; groups of that many hold the same.
+    """
+    shards = np.minimum(parameters.dense_shards, most)
+    dense = parameters.dense[stage] / np.where(sharded, shards, 1.0)
     if not parameters.expert[stage].any():
         return np.asarray(dense)
-    expert = parameters.expert[stage] / np.where(sharded, parameters.expert_shards, 1.0)
-    return np.asarray(dense + expert)
+    shards = np.minimum(parameters.expert_shards, most)
+    return np.asarray(dense + parameters.expert[stage] / np.where(sharded, shards, 1.0))

@@ -49,6 +49,7 @@ _ATTENTION = {
 # PyTorch's per-operator policy keeps a layer's input, the attention output and every second
 # product: for a gated feed-forward about this share of what lies between full and none.
 _PER_OPERATOR_KEPT = 0.35
+_SHARDING = (None, False, True, "FULL_SHARD", "FSDP2", "FSDP2 full shard")
 _RAN = {"fits": True, "OOM": False, "does not fit 80 GB (analytic in the paper)": False}
 _MODES = {
     "tp_only": (False, "none"),
@@ -149,6 +150,10 @@ def _profile(case: RawCase, framework: str, elementwise: str, where: str) -> Fra
     attention = case.get("attention") or ("unfused" if framework == "megatron-lm" else "sdpa")
     if attention not in _ATTENTION:
         raise InputError(f"unknown attention {attention!r}", where=where)
+    if case.get("fsdp") not in _SHARDING:
+        raise InputError(f"unknown sharding {case['fsdp']!r}", where=f"{where}: fsdp")
+    if str(case.get("notes")).startswith("eager"):
+        elementwise = "eager"
     setup = {
         "framework": framework,
         "attention_kernel": _ATTENTION[attention],

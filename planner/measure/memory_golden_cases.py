@@ -24,6 +24,7 @@ _NAMES = {"GB200": "GB200-NVL72-186GB"}
 _GPT2_VOCABULARY = 50257
 _VOCABULARY = {"TikTokenizer": 131072, "Llama2Tokenizer": 32000}
 _ALIGNMENT = 128
+_PROBABILITY_BYTES = 2.0  # without dropout attention keeps bf16 probabilities alone
 _KNOWN = {
     *("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size"),
     *("expert-model-parallel-size", "expert-tensor-parallel-size", "use-distributed-optimizer"),
@@ -39,8 +40,23 @@ _KNOWN = {
     *("recompute-granularity", "recompute-method", "recompute-num-layers", "recompute-modules"),
     *("attention-backend", "use-flash-attn", "attention-softmax-in-fp32", "transformer-impl"),
     *("cross-entropy-loss-fusion", "cuda-graph-impl", "fp8-format", "fp8-recipe", "optimizer"),
-    *("use-megatron-fsdp", "data-parallel-sharding-strategy"),
+    *(
+        "use-megatron-fsdp",
+        "data-parallel-sharding-strategy",
+        "num-distributed-optimizer-instances",
+    ),
+    *("num-virtual-stages-per-pipeline-rank", "decoder-first-pipeline-num-layers"),
+    *("decoder-last-pipeline-num-layers", "account-for-embedding-in-pipeline-split"),
+    *("account-for-loss-in-pipeline-split", "attention-dropout", "hidden-dropout"),
 }
+# Arguments that change no tensor that is kept.
+_HARMLESS = re.compile(
+    r"overlap-.*|no-.*|moe-router-.*|moe-aux-loss-coeff|moe-grouped-gemm|moe-permute-fusion|"
+    r"position-embedding-type|rotary-.*|normalization|norm-epsilon|qk-layernorm|squared-relu|"
+    r"disable-bias-linear|apply-layernorm-1p|calculate-per-token-loss|deterministic-mode|"
+    r"max-position-embeddings|seed|lr.*|min-lr|weight-decay|clip-grad|ckpt-.*|dist-ckpt-.*|"
+    r"async-save|init-method-std|tp-comm-overlap|use-mcore-models"
+)
 _FREQUENCY = re.compile(r"\(\[0\]\*(\d+)\+\[1\]\*(\d+)\)")
 _LAYOUT = re.compile(r"\(([^()]*)\)\*(\d+)|([A-Za-z])\*(\d+)|([A-Za-z|])")
 
@@ -79,7 +95,7 @@ def read_golden_case(case: RawCase) -> TrainingRun:
     """The run that the arguments describe; InputError for an argument that it does not know."""
     where = f"case {case['id']}"
     args = case["args"]
-    unknown = set(args) - _KNOWN
+    unknown = {name for name in args if name not in _KNOWN and not _HARMLESS.fullmatch(name)}
     if unknown:
         raise InputError(f"unknown arguments {sorted(unknown)}", where=f"{where}: args")
     if case["gpu"] not in _DEVICES:
@@ -122,7 +138,9 @@ def read_golden_case(case: RawCase) -> TrainingRun:
     return TrainingRun(
         model=_model(args, where),
         strategy=strategy,
-        profile=with_constants(load_framework(_profile(case, args)), _options(case, args, where)),
+        profile=with_constants(
+            load_framework(_profile(case, args)), _options(case, args, dp * cp, where)
+        ),
         device=device_id(str(_NAMES.get(case["gpu"], case["gpu"])), where),
         devices_per_node=per_node,
         tokens=int(args["seq-length"]),
@@ -136,7 +154,7 @@ def _profile(case: RawCase, args: dict[str, Any]) -> str:
     return f"{PROFILE}-ampere" if case["gpu"].startswith("A100") else PROFILE
 
 
-def _options(case: RawCase, args: dict[str, Any], where: str) -> dict[str, float]:
+def _options(case: RawCase, args: dict[str, Any], ranks: int, where: str) -> dict[str, float]:
     """Constants of the profile that the arguments choose among."""
     dispatcher = args.get(
         "moe-token-dispatcher-type", "allgather" if args.get("num-experts") else None
@@ -147,6 +165,13 @@ def _options(case: RawCase, args: dict[str, Any], where: str) -> dict[str, float
         "attention_unfused": float(_unfused(case, args, where)),
         "dispatch_gathers_tokens": float(dispatcher == "allgather"),
     }
+    instances = int(args.get("num-distributed-optimizer-instances") or 1)
+    if instances > 1:
+        values["zero_shard_ranks"] = max(ranks // instances, 1)
+    if args.get("hidden-dropout") == 0:
+        values["dropout_mask_bytes"] = 0.0
+    if args.get("attention-dropout") == 0:
+        values["unfused_score_bytes"] = _PROBABILITY_BYTES
     if args.get("mtp-num-layers"):
         heads = 1 + int(args["mtp-num-layers"])
         values["logits_train_bytes"] = heads * load_framework(PROFILE).value("logits_train_bytes")
@@ -230,16 +255,16 @@ def _model(args: dict[str, Any], where: str) -> ModelSpec:
 def _experts(args: dict[str, Any], ffn: int, where: str) -> MoESpec | None:
     if not args.get("num-experts"):
         return None
-    frequency = str(args.get("moe-layer-freq", "([0]*0+[1]*1)"))
+    frequency = str(args.get("moe-layer-freq", 1))
     found = _FREQUENCY.fullmatch(frequency)
-    if found is None:
+    if found is None and frequency != "1":
         raise InputError(f"unknown moe-layer-freq {frequency!r}", where=f"{where}: args")
     return MoESpec(
         num_experts=args["num-experts"],
         top_k=args["moe-router-topk"],
         expert_ffn_size=args.get("moe-ffn-hidden-size") or ffn,
         shared_ffn_size=args.get("moe-shared-expert-intermediate-size") or 0,
-        first_dense_layers=int(found[1]),
+        first_dense_layers=int(found[1]) if found else 0,
     )
 
 
@@ -271,12 +296,37 @@ def _chunks(args: dict[str, Any], pp: int, where: str) -> list[int]:
             raise InputError(f"cannot read the layout {layout!r}", where=f"{where}: args")
         return chunks
     virtual = int(args.get("num-layers-per-virtual-pipeline-stage") or 0)
-    vpp = layers // pp // virtual if virtual and pp > 1 else 1
-    whole, rest = divmod(layers, pp * vpp)
-    if rest:
+    vpp = int(args.get("num-virtual-stages-per-pipeline-rank") or 0)
+    vpp = vpp or (layers // pp // virtual if virtual and pp > 1 else 1)
+    chunks = _split(args, layers, pp, vpp, where)
+    chunks[-1] += mtp
+    return chunks
+
+
+def _split(args: dict[str, Any], layers: int, pp: int, vpp: int, where: str) -> list[int]:
+    """Layers of pp x vpp virtual stages when no layout is written out."""
+    first = args.get("decoder-first-pipeline-num-layers")
+    last = args.get("decoder-last-pipeline-num-layers")
+    ranks = [first, *[None] * (pp - 2), last] if pp > 1 else [None]
+    given = [int(one) for one in ranks if one]
+    if given:
+        rest, left = divmod(layers - sum(given), max(pp - len(given), 1))
+        counts = [int(one) if one else rest for one in ranks]
+        if left or any(one % vpp for one in counts):
+            raise InputError(f"{layers} layers do not divide as given", where=where)
+        return [counts[rank] // vpp for _ in range(vpp) for rank in range(pp)]
+    # Megatron-LM may count embedding and loss as a layer each.
+    embedding = bool(args.get("account-for-embedding-in-pipeline-split"))
+    loss = bool(args.get("account-for-loss-in-pipeline-split"))
+    whole, left = divmod(layers + embedding + loss, pp * vpp)
+    if left and not embedding and not loss:
+        embedding = loss = True
+        whole, left = divmod(layers + 2, pp * vpp)
+    if left:
         raise InputError(f"{layers} layers do not divide into {pp * vpp} stages", where=where)
     chunks = [whole] * (pp * vpp)
-    chunks[-1] += mtp
+    chunks[0] -= embedding
+    chunks[-1] -= loss
     return chunks
 
 
