@@ -38,6 +38,8 @@ ACTIVATION_BYTES = 2.0
 EXPERT_KERNELS = 2
 """Grouped products of an expert layer."""
 
+# Two norms a layer, each fused with the residual: both read, both written.
+_NORM_WORDS = 8.0
 _BF16 = WeightFormat("bf16", "bf16")
 # Latent attention tables are measured with DeepSeek's head sizes (arXiv:2412.19437).
 _TABLE_MLA_HEAD = 192 + 128
@@ -72,6 +74,7 @@ def layers_s(
     tp = shapes.tp[:, None]
     experts = moe_layers(model)
     attention = _projections_s(context, tp, batch, formats.attention)
+    attention = attention + _passes_s(context, shapes, batch, formats)
     dense = _series_s(context, ffn_gemms(model, model.ffn_size, tp), batch, formats.dense)
     seconds = model.num_layers * attention + (model.num_layers - experts) * dense
     if model.moe is None:
@@ -84,6 +87,37 @@ def layers_s(
         shared = ffn_gemms(model, model.moe.shared_ffn_size, tp)
         sparse = sparse + _series_s(context, shared, batch, formats.dense)
     return seconds + experts * sparse
+
+
+def _passes_s(
+    context: CallContext, shapes: EngineShapes, batch: FloatArray, formats: WeightFormats
+) -> FloatArray:
+    """Bytes that one layer's small kernels move, beyond their latency; [k, b].
+
+    Norms with the residual, rotary embedding with the cache write, activation, and quantising the
+    products' inputs. Nothing for a few decoding rows, a tenth of an fp8 prefill.
+    """
+    model, device = context.model, context.group.device
+    tp = shapes.tp[:, None].astype(np.float64)
+    query = model.num_heads * v_head_dim(model) / tp
+    key_value = 2.0 * kv_heads_per_rank(model, shapes.tp[:, None]) * model.head_dim
+    if model.mla is not None:
+        key_value = float(kv_elements_per_layer(model)) * np.ones_like(tp)
+    dense_share = 1.0 - moe_layers(model) / model.num_layers
+    width = dense_share * model.ffn_size / tp
+    if model.moe is not None:
+        width = width + (1.0 - dense_share) * model.moe.shared_ffn_size / tp
+    words = _NORM_WORDS * model.hidden_size + 2.0 * (query + key_value)
+    words = words + (up_matrices(model) + 1) * width
+    nbytes = ACTIVATION_BYTES * words
+    if formats.attention.computed != "bf16":
+        cast = ACTIVATION_BYTES + DTYPE_BYTES[formats.attention.computed]
+        nbytes = nbytes + cast * (model.hidden_size + query)
+    if formats.dense.computed != "bf16":
+        cast = ACTIVATION_BYTES + DTYPE_BYTES[formats.dense.computed]
+        nbytes = nbytes + cast * (model.hidden_size + width)
+    rate = device.memory_bandwidth_bytes_per_s * device.memory_efficiency
+    return np.asarray(batch * nbytes / rate)
 
 
 def _projections_s(
@@ -142,9 +176,11 @@ def _series_s(
 def _with_bound(
     context: CallContext, table: FloatArray, bound: FloatArray, other: FloatArray
 ) -> FloatArray:
-    """A kernel's time had it `other`'s roofline instead of `bound` at the same efficiency."""
+    """Time of a weight-only kernel: `other`'s roofline instead of `bound` at the same efficiency,
+    times what unpacking the weights costs (constant `weight_only_factor`)."""
     latency = context.group.device.kernel_latency_s
-    return table * (other + latency) / (bound + latency)
+    factor = context.engine.value("weight_only_factor")
+    return factor * table * (other + latency) / (bound + latency)
 
 
 def _experts_s(

@@ -218,7 +218,7 @@ def _prefill_s(
     attention = prompt_attention_s(context, s.tp, size / length, length)
     # Chunks follow one another through the stages, each of which holds 1 / pp of the layers.
     passes = (chunks + s.pp - 1.0) / s.pp
-    seconds = passes * (one.total_s + attention)
+    seconds = passes * (one.total_s + attention) * context.engine.value("prefill_factor")
     factor = context.engine.value("attention_dp_prefill_factor")
     return np.asarray(np.where(s.ep > s.tp, factor * seconds, seconds))
 

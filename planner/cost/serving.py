@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.arrays import FloatArray, StrategyArrays
+from planner.cost.arrays import StrategyArrays
 from planner.cost.context import CallContext
 from planner.cost.decode import StepTable, step_table
 from planner.cost.engine_kernels import EngineShapes, prompt_attention_s
@@ -81,6 +81,8 @@ class Server:
         slots = np.array([min(self.slots, float(self.strategy.max_running_sequences))])
         occupancy = drain_batch(cells, each, np.minimum(slots, each), ranks)
         step = self.table.step(_ROW, occupancy.running, self.prompt + occupancy.age)
+        steps = float(occupancy.steps.sum())
+        mean_step_s = float((occupancy.steps * step.total_s).sum()) / steps
         most = float(occupancy.running.max())
         parts = {
             "prefill": each[0] * self.prefill_s(most),
@@ -90,12 +92,10 @@ class Server:
             "tp_communication": float((occupancy.steps * step.communication_s).sum()),
             "engine_overhead": float((occupancy.steps * step.overhead_s).sum()),
         }
-        total = sum(parts.values())
-        steps = float(occupancy.steps.sum())
         return Throughput(
-            tokens_per_s=requests * self.response / total,
+            tokens_per_s=requests * self.response / sum(parts.values()),
             running=most,
-            step_s=float((occupancy.steps * step.total_s).sum()) / steps,
+            step_s=mean_step_s,
             parts_s={name: value / requests for name, value in parts.items()},
         )
 
@@ -112,6 +112,7 @@ class Server:
         tp = np.array([self.strategy.tp])
         attention = prompt_attention_s(self.context, tp, np.ones(1), self.prompt)
         seconds = self.prompt / size * (linear[1] - linear[0]) + float(attention[0])
+        seconds *= engine.value("prefill_factor")
         if self.strategy.ep > self.strategy.tp:
             seconds *= engine.value("attention_dp_prefill_factor")
         return float(seconds)
@@ -121,21 +122,24 @@ class Server:
         running = max(min(each, self.slots, float(self.strategy.max_running_sequences)), 1.0)
         age = np.array([[self.prompt + self.response / 2.0]])
         step = self.table.step(_ROW, np.array([[running]]), age)
+        step_s = float(step.total_s[0, 0])
         steps = max(self.response - 1.0, 0.0)
-        fill, asked = running * self.prefill_s(running), running * request_s
-        latency = fill + asked + steps * float(step.total_s[0, 0])
+        parts = {
+            "prefill": running * self.prefill_s(running),
+            "request": running * request_s,
+            "decode_weights": steps * float(step.weights_s[0, 0]),
+            "decode_attention": steps * float(step.attention_s[0, 0]),
+            "tp_communication": steps * float(step.communication_s[0, 0]),
+            "engine_overhead": steps * float(step.overhead_s[0, 0]),
+        }
         return Throughput(
-            tokens_per_s=self.strategy.dp * min(each, running) * self.response / latency,
+            tokens_per_s=self.strategy.dp
+            * min(each, running)
+            * self.response
+            / sum(parts.values()),
             running=running,
-            step_s=float(step.total_s[0, 0]),
-            parts_s={
-                "prefill": fill,
-                "request": asked,
-                "decode_weights": steps * float(step.weights_s[0, 0]),
-                "decode_attention": steps * float(step.attention_s[0, 0]),
-                "tp_communication": steps * float(step.communication_s[0, 0]),
-                "engine_overhead": steps * float(step.overhead_s[0, 0]),
-            },
+            step_s=step_s,
+            parts_s=parts,
         )
 
     def token_gap_s(self, requests: float) -> float:
@@ -168,13 +172,14 @@ def server(context: CallContext, strategy: Strategy, formats: WeightFormats) -> 
         pool = strategy.memory_fraction * device.memory_bytes - taken
     share = 1.0 if engine.value("reserves_whole_request") else _USED_SHARE_OF_RESPONSE
     one = float(cache_bytes(context, row, np.array([prompt + share * response]))[0])
-    if pool < one:
+    if pool <= 0.0:
+        # The workspace is an estimate, so room for less than one request is not refused.
         raise InputError(
-            f"{device.id} has no room for {context.model.name} and one request: the weights take "
+            f"{device.id} has no room for {context.model.name} and a request: the weights take "
             f"{weights / 1e9:.1f} GB of {device.memory_bytes / 1e9:.1f} GB",
             remedy="Split the model over more devices",
         )
-    slots = float(np.floor(pool / one))
+    slots = max(float(np.floor(pool / one)), 1.0)
     shapes = EngineShapes(
         *(np.array([degree]) for degree in (strategy.tp, strategy.pp, strategy.ep))
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from planner.catalog.frameworks import load_framework
 from planner.catalog.hardware import parse_cluster
@@ -79,7 +79,7 @@ def read_inference_case(case: RawCase) -> InferenceCase:
         samples_per_prompt=1,
         prompt_length=_length(case["input_len"], load, where),
         response_length=_length(case["output_len"], load, where),
-        kv_cache_dtype=cache_dtype(case.get("kv_dtype"), profile, case["weight_dtype"], where),
+        kv_cache_dtype=cache_dtype(case, where),
     )
     return InferenceCase(
         id=case["id"],
