@@ -250,3 +250,23 @@ def test_release_runs_without_a_device_count_are_incomplete():
     row = case("mcore-gpt-gpt3_15b_8t_release_sm_gb200-dev-gb200")
     assert not memory_golden_cases.READER.complete(row)
     assert memory_golden_cases.READER.complete({**row, "nodes": 16, "gpus_per_node": 4})
+
+
+def test_what_stays_between_steps_agrees_too():
+    errors = []
+    for row in rows("megatron_golden.json"):
+        if memory_golden_cases.READER.complete(row):
+            run = memory_golden_cases.read_golden_case(row)
+            parts = peak_parts(run, "last")
+            state = sum(parts[name] for name in STATE)
+            state += run.profile.value("allocator_floor_bytes")
+            errors.append(abs(state / GIB / row["mem_allocated_gib"] - 1.0))
+    assert np.median(errors) < thresholds.PEAK_MEMORY_MEAN_ERROR
+
+
+@pytest.mark.parametrize("row", [one for one in rows("memory.json") if "miles" in one["id"]])
+def test_incomplete_reports_say_what_is_missing(row: RawCase):
+    assert not memory_cases.READER.complete(row)
+    known = {**row, "source": "pytorch/torchtitan", "fsdp": "FSDP2"}
+    with pytest.raises(InputError, match="Set micro_batch"):
+        memory_cases.predict(known)
