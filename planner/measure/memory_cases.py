@@ -7,6 +7,7 @@ from typing import Any
 from planner.catalog.frameworks import load_framework
 from planner.catalog.hardware import load_device
 from planner.errors import InputError
+from planner.measure import memory_golden_cases
 from planner.measure.case import Prediction, RawCase, Reader, Scored
 from planner.measure.memory_core import (
     STATE,
@@ -67,6 +68,8 @@ def _recognises(case: RawCase) -> bool:
 
 def predict(case: RawCase) -> Prediction:
     """Peak, itemised, and the verdict, of the fullest pipeline stage."""
+    if case.get("megatron_args"):
+        return memory_golden_cases.predict(memory_golden_cases.from_table(case))
     where = f"case {case['id']}"
     framework, elementwise, kind = _source(case, where)
     profile = _profile(case, framework, elementwise, where)

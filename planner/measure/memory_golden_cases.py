@@ -18,11 +18,18 @@ PROFILE = "megatron-ci"
 _GIB = 2.0**30
 # The recipes of the tests (tests/test_utils/recipes) run them on one node of eight devices, or on
 # two of four; cases that give no count ran so.
-_DEVICES = {"A100-SXM-80GB": (8, 8), "H100-SXM-80GB": (8, 8), "GB200": (8, 4)}
-_NAMES = {"GB200": "GB200-NVL72-186GB"}
+_DEVICES = {
+    **dict.fromkeys(("A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM-141GB", "B200-SXM-180GB"), (8, 8)),
+    **dict.fromkeys(("GB200", "GB200-NVL72-186GB", "GB300", "GB300-NVL72-288GB"), (8, 4)),
+}
+_NAMES = {"GB200": "GB200-NVL72-186GB", "GB300": "GB300-NVL72-288GB"}
 # Megatron-LM's defaults (megatron/training/arguments.py); the tests' own tokenizer is GPT-2's.
 _GPT2_VOCABULARY = 50257
-_VOCABULARY = {"TikTokenizer": 131072, "Llama2Tokenizer": 32000}
+_VOCABULARY = {
+    "TikTokenizer": 131072,
+    "Llama2Tokenizer": 32000,
+    "GPTSentencePieceTokenizer": 256000,  # the tests' nemotron_2_256k.model
+}
 _ALIGNMENT = 128
 _PROBABILITY_BYTES = 2.0  # without dropout attention keeps bf16 probabilities alone
 _KNOWN = {
@@ -70,6 +77,26 @@ def _complete(case: RawCase) -> bool:
     frozen checkpoint hold an inference engine whose cache is not given."""
     counted = case.get("nodes") is not None
     return case["test_type"] != "frozen-start" and (case["test_type"] != "release" or counted)
+
+
+def from_table(case: RawCase) -> RawCase:
+    """The golden form of a row of a table of peaks that carries `megatron_args`.
+
+    Raises InputError when the row does not count its devices.
+    """
+    if case.get("n_gpus") is None:
+        where = f"case {case['id']}"
+        raise InputError("memory cannot be decided", where=where, remedy="Set n_gpus.")
+    per_node = min(_DEVICES.get(case["gpu"], (8, 8))[1], case["n_gpus"])
+    return {
+        "id": case["id"],
+        "gpu": case["gpu"],
+        "nodes": case["n_gpus"] // per_node,
+        "gpus_per_node": per_node,
+        "env": "lts" if "golden_values_lts" in str(case["source"]) else "dev",
+        "args": case["megatron_args"],
+        "mem_max_allocated_gib": case["peak_mem_gib"],
+    }
 
 
 def predict(case: RawCase) -> Prediction:
@@ -186,7 +213,8 @@ def _unfused(case: RawCase, args: dict[str, Any], where: str) -> bool:
         return True
     # In deterministic mode, which the tests of experts set, the long-term-support release's
     # Transformer Engine has no fused kernel.
-    deterministic = case.get("env") == "lts" and "num-experts" in args and backend is None
+    asked = backend is not None or args.get("use-flash-attn")
+    deterministic = case.get("env") == "lts" and "num-experts" in args and not asked
     return deterministic or backend in ("unfused", "local")
 
 

@@ -270,3 +270,21 @@ def test_incomplete_reports_say_what_is_missing(row: RawCase):
     known = {**row, "source": "pytorch/torchtitan", "fsdp": "FSDP2"}
     with pytest.raises(InputError, match="Set micro_batch"):
         memory_cases.predict(known)
+
+
+def test_a_row_with_launch_arguments_is_read_like_a_golden_value():
+    row = case("mem-mcore-gpt-gpt3_7b_tp1_pp4_memory_speed-dev-a100")
+    with pytest.raises(InputError, match="Set n_gpus"):
+        memory_cases.predict(row)
+    score = memory_cases.predict({**row, "n_gpus": 8}).scores[0]
+    assert score.predicted == pytest.approx(score.measured, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt-gpt3_15b_8t_release", "mixtral-mixtral_8x22b_tp2pp8ep8vpp1_release"]
+)
+def test_large_models_agree_once_their_devices_are_counted(name: str):
+    # The rows do not count their devices; release runs use several nodes of eight.
+    row = case(f"mem-mcore-{name}-dev-h100", n_gpus=128)
+    score = memory_cases.predict(row).scores[0]
+    assert score.predicted == pytest.approx(score.measured, rel=0.05)
