@@ -15,7 +15,7 @@ from planner.errors import InputError
 from planner.measure.case import Prediction, RawCase, Reader, Scored
 from planner.measure.engines import cache_dtype, engine_profile, weight_formats
 from planner.measure.shapes import device_id, model_spec
-from planner.schema import LengthDistribution, Strategy, Workload
+from planner.schema import LengthDistribution, NodeGroup, Strategy, Workload
 from planner.workload.calls import generate
 
 Load = Literal["fixed", "queued", "burst"]
@@ -27,6 +27,7 @@ _CHAT_LONGEST_OVER_MEAN = 10
 # Default limits of running sequences: vLLM V1's server on devices with 70 GB or more, but not
 # A100 (vllm/engine/arg_utils.py); TensorRT-LLM max_batch_size.
 _DEFAULT_SEQUENCES = {"vllm": 1024, "vllm on a100": 256, "sglang": 2048, "trtllm": 2048}
+_DEVICES_PER_NODE, _DEVICES_PER_NVL_NODE = 8, 4
 _DEFAULT_FRACTION = {"vllm": 0.9, "sglang": 0.88, "trtllm": 0.9}
 
 
@@ -64,7 +65,8 @@ def read_inference_case(case: RawCase) -> InferenceCase:
     where = f"case {case.get('id')}"
     profile = engine_profile(case["engine"], case["source"], where)
     engine = profile.split("-")[0]
-    group = parse_cluster(f"{device_id(case['gpu'], where)}:1x{case['n_gpus']}").groups[0]
+    strategy = _strategy(case, engine, where)
+    group = _node_group(device_id(case["gpu"], where), case["n_gpus"])
     model = model_spec(case["model"], where)
     formats = weight_formats(case["weight_dtype"], model, group.device, where)
     load, requests = _load(case, where)
@@ -93,13 +95,18 @@ def read_inference_case(case: RawCase) -> InferenceCase:
             kernels=load_kernels(group.device),
             trained=False,
         ),
-        strategy=_strategy(case, engine, where),
+        strategy=strategy,
         formats=formats,
         load=load,
         requests=requests,
         measured_tokens_per_s=float(throughput) if throughput else None,
         measured_token_gap_s=gap / 1e3 if gap else None,
     )
+
+
+def _node_group(device: str, devices: int) -> NodeGroup:
+    per_node = min(devices, _DEVICES_PER_NVL_NODE if "nvl72" in device else _DEVICES_PER_NODE)
+    return parse_cluster(f"{device}:{-(-devices // per_node)}x{per_node}").groups[0]
 
 
 def _load(case: RawCase, where: str) -> tuple[Load, int]:
