@@ -12,7 +12,6 @@ from planner.cost.context import CallContext
 from planner.cost.pipeline import STAGES
 from planner.cost.state import StageParameters, training_state
 
-_WEIGHT_BYTES = 2.0  # gathered parameters travel in bf16
 # Bytes per parameter that one Adam update moves: gradient 4, master 4 + 4, moments 8 + 8, and the
 # bf16 copy 2, plus the pass that clips the gradient 4 (counted; published steps fit 30 to 42).
 _OPTIMIZER_BYTES = 34.0
@@ -52,8 +51,9 @@ def gather_s(
     stage: str,
     layers: FloatArray,
 ) -> FloatArray:
-    """All-gather of a stage's bf16 weights, layer by layer (ZeRO-3), shape [n]."""
-    return _both(context, groups, parameters, stage, _WEIGHT_BYTES, layers)
+    """All-gather of a stage's weights, layer by layer (ZeRO-3), shape [n]."""
+    nbytes = context.framework.value("gather_bytes_per_parameter")
+    return _both(context, groups, parameters, stage, nbytes, layers)
 
 
 def gradient_sync_s(

@@ -135,28 +135,33 @@ def moe_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Block:
     )
     routing = linear_time(context, [router], own, np.zeros_like(s.dtype))
     inner = (up_matrices(model) + 1) * moe.expert_ffn_size / s.etp
-    activation = context.framework.value("expert_activation_factor") * inner
+    stack = context.framework.value("moe_stack_factor")
+    activation = inner
+    if model.mlp_bias:
+        # Biases and a clamp sit between the grouped products unless one kernel does it all.
+        activation = inner * context.framework.value("expert_activation_factor")
     copy_words = context.framework.value("moe_permute_factor") * (
         _PERMUTE_WORDS * model.hidden_size + activation
-    ) + _adapter_words(context, 3.0 * moe.expert_ffn_size / s.etp)
+    )
     cast_words = model.hidden_size + moe.expert_ffn_size / s.etp
     norm, norm_moved = _elementwise(context, s, tokens, _norm_words(context, s), 0.0)
     routed, routed_moved = _elementwise(context, s, copies, copy_words, cast_words)
+    routed = routed * stack
     elementwise, moved = norm + routed, norm_moved + routed_moved
     forward = {
         "compute": routing.forward,
-        "experts": experts.forward,
+        "experts": experts.forward * stack,
         "elementwise": elementwise,
     }
     backward = {
         "compute": routing.backward,
-        "experts": experts.backward,
+        "experts": experts.backward * stack,
         "elementwise": elementwise * BACKWARD_ELEMENTWISE,
     }
     exchange = _expert_parallel_s(context, s, own, moe.top_k)
     if exchange is not None:
-        forward["ep_comm"] = backward["ep_comm"] = exchange
-    block = Block(forward, backward, experts.last_forward, moved)
+        forward["ep_comm"] = backward["ep_comm"] = exchange * stack
+    block = Block(forward, backward, experts.last_forward * stack, moved)
     if not moe.shared_ffn_size:
         return block
     shared = _ffn_block(context, s, batch, moe.shared_ffn_size, norm=False)
@@ -255,7 +260,8 @@ def _tensor_parallel_s(context: CallContext, s: StrategyArrays, tokens: FloatArr
     group = rank_group(context.group.device, s.tp, np.ones(len(s)))
     nbytes = tokens * context.model.hidden_size * WORD_BYTES
     share = context.framework.value("tp_exposed_share")
-    return table_or_ring_s(context, "all_reduce", group, nbytes) * share
+    start = np.log2(s.tp) * context.framework.value("tp_call_s")
+    return table_or_ring_s(context, "all_reduce", group, nbytes) * share + start
 
 
 def _context_parallel_s(

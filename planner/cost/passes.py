@@ -217,6 +217,7 @@ def _launch_floor_s(context: CallContext, s: StrategyArrays, batch: Batch, kind:
         floor = framework.value("layer_pass_moe_s") + local * framework.value(
             "layer_pass_per_local_expert_s"
         )
+        floor = floor * framework.value("moe_stack_factor")
     floor = floor + framework.value("layer_pass_tp_s") * (s.tp > 1)
     # Fused softmax kernels need a multiple of four score matrices; others take many launches.
     matrices = batch.attention_sequences * heads_per_rank(context.model, s.tp)

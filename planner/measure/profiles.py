@@ -6,8 +6,14 @@ from typing import Any
 
 from planner.schema import DeviceProfile
 
-# First release whose recipes on Grace hosts use CUDA graphs and the newer expert dispatch.
-_BRIDGE_NEW_DISPATCH = (26, 6)
+# Megatron-Bridge's stack for experts by host and first release, newest first.
+_BRIDGE = {
+    "grace": (
+        ((26, 6), "megatron-bridge-26.06-grace"),
+        ((25, 11), "megatron-bridge-25.11-grace"),
+    ),
+    "x86": (((26, 4), "megatron-bridge-26.04"),),
+}
 
 
 def training_profile(setup: dict[str, Any], device: DeviceProfile) -> str:
@@ -17,8 +23,8 @@ def training_profile(setup: dict[str, Any], device: DeviceProfile) -> str:
     """
     framework = setup["framework"]
     if framework == "megatron-bridge":
-        new = _release(setup) >= _BRIDGE_NEW_DISPATCH and device.host == "grace"
-        return "megatron-bridge-26.06-grace" if new else "megatron-bridge"
+        stacks = _BRIDGE.get(device.host, ())
+        return next((name for first, name in stacks if _release(setup) >= first), framework)
     if (
         framework in ("megatron-deepspeed", "megatron-lm")
         and setup["attention_kernel"] == "unfused"

@@ -220,12 +220,15 @@ def read_training_case(case: RawCase) -> TrainingCase:
     model = model_spec(case["model"], where)
     if mtp:
         model = model.model_copy(update={"num_layers": model.num_layers + mtp})
+    if model.window is not None and model.moe is not None:
+        # gpt-oss, the one such model that trains so: its experts have biases and clamp.
+        model = model.model_copy(update={"mlp_bias": True})
     mix = recomputation(case["recompute"], setup["framework"], case["pp"], model, where)
     profile = training_profile(setup, device)
     return TrainingCase(
         id=case["id"],
         profile=profile,
-        facts=_facts(setup, mix, where),
+        facts=_facts(case, mix, where),
         model=model,
         workload=_workload(case, model, lora_rank),
         group=_node_group(case, device),
@@ -289,7 +292,8 @@ def _rank_in_notes(case: RawCase) -> int:
     return _USUAL_LORA_RANK if "task=peft" in (case["notes"] or "") else 0
 
 
-def _facts(setup: dict[str, Any], mix: Mix, where: str) -> dict[str, float]:
+def _facts(case: RawCase, mix: Mix, where: str) -> dict[str, float]:
+    setup = case["setup"]
     facts: dict[str, float] = {}
     shard = setup.get("zero_shard_group")
     if shard not in (None, "all"):
@@ -298,6 +302,11 @@ def _facts(setup: dict[str, Any], mix: Mix, where: str) -> dict[str, float]:
         facts["zero_shard_ranks"] = float(shard)
     if setup.get("activation_offload") or mix.on_host:  # both say the same
         facts["activations_on_host"] = 1.0
+    if setup.get("float8") or case["dtype"] == "fp8 linear":
+        facts["gather_bytes_per_parameter"] = 1.0  # float8 all-gather of sharded weights
+    if setup.get("mtp_layers"):
+        # Megatron places such layers by a hand-made pipeline layout, which balances the stages.
+        facts["balanced_stages"] = 1.0
     return facts
 
 
