@@ -26,7 +26,7 @@ _DTYPES: dict[str, DType] = {"bf16": "bf16", "fp8": "fp8", "fp8 blockwise": "fp8
 _ALGORITHMS = ("GRPO",)
 # gpu_memory_utilization where a case does not state it: the launchers' own defaults
 # (NeMo RL examples/configs/grpo_math_1B.yaml; verl rollout.yaml).
-_DEFAULT_MEMORY_FRACTION = {"vllm-nemo-rl": 0.6, "vllm-verl": 0.5}
+_DEFAULT_MEMORY_FRACTION = {"vllm-nemo-rl": 0.6, "vllm-verl": 0.5, "vllm-verl-eager": 0.5}
 _ENGINE_DEFAULT_SEQUENCES = 1024  # vLLM V1's max_num_seqs on these devices
 
 
@@ -57,6 +57,9 @@ def read_rl_case(case: dict[str, Any]) -> RLCase:
     train, gen = case["train"], case["gen"]
     backend = str(train["backend"]).lower()
     framework, engine, space = _software(case["framework"], backend, where)
+    if engine == "vllm-verl" and gen.get("enforce_eager", True):
+        # verl's default until 0.6, and these cases state what differs from the defaults.
+        engine = "vllm-verl-eager"
     nodes = case["n_gpus"] // case["gpus_per_node"]
     cluster = parse_cluster(f"{device_id(case['gpu'], where)}:{nodes}x{case['gpus_per_node']}")
     workload = _workload(case, where)
