@@ -78,8 +78,10 @@ def weight_formats(text: str, model: ModelSpec, device: DeviceProfile, where: st
         one = WeightFormat("fp4", "bf16")
         return WeightFormats(one, one, one)
     if text == "mxfp4" or (text == "nvfp4" and "fp4" not in device.peak_flop_per_s):
-        # Only experts are quantised. Without fp4 units "fp4" can only be this weight-only format.
-        return WeightFormats(bf16, bf16, WeightFormat("fp4", _widest(device, "fp8")))
+        # Only experts are quantised. Without fp4 units "fp4" can only be this format, and its
+        # kernels unpack to bf16; Blackwell multiplies it with fp8 activations.
+        computed: DType = "fp8" if "fp4" in device.peak_flop_per_s else "bf16"
+        return WeightFormats(bf16, bf16, WeightFormat("fp4", computed))
     if text == "nvfp4":
         one = WeightFormat("fp4", "fp4")
         return WeightFormats(bf16 if model.mla else one, one, one)

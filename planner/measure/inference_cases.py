@@ -161,7 +161,7 @@ def _predict(case: RawCase) -> Prediction:
     read = read_inference_case(case)
     if read.measured_tokens_per_s is not None:
         load = read.throughput()
-        score = Scored("throughput", read.measured_tokens_per_s, load.tokens_per_s, load.parts_s)
+        score = Scored("throughput", read.measured_tokens_per_s, load.tokens_per_s, _roofs(load))
     elif read.measured_token_gap_s is not None and read.load == "fixed":
         # Tokens/s of one client, so that an error has the same sign as for throughput.
         gap = read.server.token_gap_s(read.requests)
@@ -179,6 +179,16 @@ def _predict(case: RawCase) -> Prediction:
         framework=engine,
         scores=(score,),
     )
+
+
+def _roofs(load: Throughput) -> dict[str, float]:
+    """Tokens/s if one part of a request's time were all of it: the smallest is the bottleneck."""
+    total = sum(load.parts_s.values())
+    return {
+        f"{name} alone": load.tokens_per_s * total / seconds
+        for name, seconds in load.parts_s.items()
+        if seconds > 0
+    }
 
 
 def _recognises(case: RawCase) -> bool:

@@ -98,7 +98,7 @@ def test_engine_and_release_choose_the_profile(text: str, source: str, profile: 
 def test_weight_only_formats_compute_in_what_the_device_has() -> None:
     case = find(gpu="H200-SXM-141GB", weight_dtype="nvfp4")
     formats = read_inference_case(case).formats
-    assert (formats.experts.stored, formats.experts.computed) == ("fp4", "fp8")
+    assert (formats.experts.stored, formats.experts.computed) == ("fp4", "bf16")
     assert formats.attention.stored == "bf16"
     on_a100 = find(gpu="A100-SXM-80GB", weight_dtype="fp8")
     dense = read_inference_case(on_a100).formats.dense
