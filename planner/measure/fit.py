@@ -80,6 +80,7 @@ class _Case:
     reader: Reader
     metric: str
     group: str
+    strategy_group: str
     framework: str
 
 
@@ -106,7 +107,7 @@ def fit(
     residuals = problem.residuals(x)
     jacobian = problem.jacobian(x, residuals)
     left_out = np.empty_like(residuals)
-    names = np.array([case.group for case in cases])
+    names = _folds(cases)
     for group in dict.fromkeys(names):
         out = names == group
         other = problem.refit(x, residuals, jacobian, ~out) if not out.all() else x
@@ -121,6 +122,14 @@ def fit(
         relative_error=_spreads(cases, left_out, profiles),
         coverage=_coverage(names, left_out),
     )
+
+
+def _folds(cases: Sequence[_Case]) -> npt.NDArray[np.str_]:
+    """What is left out together: groups; with one group alone, cases that differ in strategy."""
+    names = np.array([case.group for case in cases])
+    if len(set(names)) > 1:
+        return names
+    return np.array([case.strategy_group for case in cases])
 
 
 def spread(residuals: FloatArray) -> float:
@@ -280,7 +289,9 @@ def _case(row: RawCase, reader: Reader, metric: str | None) -> _Case | None:
     name = metric or reader.metric
     if not any(figure.metric == name for figure in prediction.scores):
         return None
-    return _Case(row, reader, name, prediction.group, prediction.framework)
+    return _Case(
+        row, reader, name, prediction.group, prediction.strategy_group, prediction.framework
+    )
 
 
 def _pricer(cases: Sequence[_Case]) -> Callable[[], FloatArray]:
@@ -366,5 +377,5 @@ def number(value: float) -> str:
     if "e" in text:
         mantissa, exponent = text.split("e")
         mantissa = mantissa if "." in mantissa else f"{mantissa}.0"
-        return f"{mantissa}e{int(exponent)}"
+        return f"{mantissa}e{int(exponent):+d}"
     return text if "." in text else f"{text}.0"
