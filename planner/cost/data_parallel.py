@@ -36,11 +36,12 @@ class Groups:
 def replica_groups(context: CallContext, s: StrategyArrays, parameters: StageParameters) -> Groups:
     """Data x context ranks at a stride of tp; expert replicas at a stride of etp x ep."""
     device = context.group.device
-    most = context.framework.value("zero_shard_ranks") or np.inf
+    dense = rank_group(device, parameters.dense_shards, s.tp)
+    most = context.framework.value("zero_shard_ranks")
     return Groups(
-        dense=rank_group(device, parameters.dense_shards, s.tp),
+        dense=dense,
         expert=rank_group(device, parameters.expert_shards, s.etp * s.ep),
-        dense_shard=rank_group(device, np.minimum(parameters.dense_shards, most), s.tp),
+        dense_shard=rank_group(device, np.minimum(dense.members, most), s.tp) if most else dense,
     )
 
 
@@ -178,6 +179,8 @@ def _across_shards_s(
     bytes_per_parameter: float,
 ) -> FloatArray:
     """All-reduce of one shard's gradients over the ranks that hold the same shard, shape [n]."""
+    if groups.dense_shard is groups.dense:
+        return np.zeros_like(groups.dense.members)
     shard = groups.dense_shard.members
     several = groups.dense.members / shard
     device = context.group.device

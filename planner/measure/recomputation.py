@@ -33,7 +33,7 @@ def recomputation(
     """The mix that a row's `recompute` describes; InputError for a spelling that is not known."""
     if text in (None, "none"):
         return _one("none")
-    if text == "full":
+    if text == "full" or (text or "").startswith('full (method "uniform"'):
         return _one("full")
     if text == "full + activations offloaded to CPU":
         return Mix(((1.0, "full"),), on_host=True)

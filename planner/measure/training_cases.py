@@ -35,18 +35,15 @@ from planner.schema import (
 
 _DTYPES: dict[str, DType] = {
     "bf16": "bf16",
-    "bf16 (amp, fp32 master params)": "bf16",
-    "bf16 (pure bf16 params)": "bf16",
     "fp16": "bf16",
     "fp16 mixed": "bf16",
     "fp16/bf16 mixed": "bf16",
     "fp8": "fp8",
-    "fp8 (current scaling)": "fp8",
-    "fp8 (delayed scaling)": "fp8",
     "fp8 linear": "fp8",
     "mxfp8": "fp8",
     "nvfp4": "fp4",
 }
+"""Spelling, without a recipe in brackets ("fp8 (current scaling)") -> dtype of products."""
 _KNOWN_FIELDS = {
     *("id", "source", "model", "gpu", "n_gpus", "gpus_per_node", "dtype", "seq_len", "setup"),
     *("global_batch", "micro_batch", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage"),
@@ -57,7 +54,14 @@ _KNOWN_SETUP = {
     *("cuda_graphs", "mtp_layers", "param_dtype", "reduce_dtype", "nic_gbit_per_node"),
     *("zero_shard_group", "float8", "device_variant", "activation_offload", "lora_rank"),
 }
-_FSDP = ("FULL_SHARD", "FSDP2", "FSDP2 full shard", True)
+_FSDP: dict[str | bool, int] = {
+    "FULL_SHARD": 3,
+    "SHARD_GRAD_OP": 2,
+    "FSDP2": 3,
+    "FSDP2 full shard": 3,
+    True: 3,
+}
+"""Spelling -> ZeRO stage."""
 # Rank of the adapters of rows that say "peft" but not how large: the share of adapter work is
 # small at any usual rank, so this only marks the base weights as frozen.
 _USUAL_LORA_RANK = 16
@@ -212,8 +216,6 @@ def read_training_case(case: RawCase) -> TrainingCase:
     ):
         if given - known:
             raise InputError(f"unknown {name} {sorted(given - known)}", where=where)
-    if case["dtype"] not in _DTYPES:
-        raise InputError(f"dtype: unknown {case['dtype']!r}", where=where)
     device = _device(case, where)
     lora_rank = setup.get("lora_rank") or _rank_in_notes(case)
     mtp = setup.get("mtp_layers") or 0
@@ -313,6 +315,9 @@ def _facts(case: RawCase, mix: Mix, where: str) -> dict[str, float]:
 def _strategies(case: RawCase, mix: Mix, where: str) -> tuple[tuple[float, Strategy], ...]:
     if case["fsdp"] not in (False, None, *_FSDP):
         raise InputError(f"fsdp: unknown {case['fsdp']!r}", where=where)
+    dtype = _DTYPES.get(case["dtype"].split(" (")[0])
+    if dtype is None:
+        raise InputError(f"dtype: unknown {case['dtype']!r}", where=where)
     tp, pp, cp = case["tp"] or 1, case["pp"] or 1, case["cp"] or 1
     dp = case["dp"] or case["n_gpus"] // (tp * pp * cp)
     if tp * pp * cp * dp != case["n_gpus"]:
@@ -332,12 +337,12 @@ def _strategies(case: RawCase, mix: Mix, where: str) -> tuple[tuple[float, Strat
                 ep=case["ep"] or 1,
                 etp=case["etp"] or 1,
                 dp=dp,
-                zero_stage=3 if case["fsdp"] else (case["zero_stage"] or 0),
+                zero_stage=_FSDP.get(case["fsdp"], case["zero_stage"] or 0),
                 sequence_parallel=split and tp > 1,
                 micro_batch_sequences=case["micro_batch"],
                 packing=False,
                 recompute=recompute,
-                dtype=_DTYPES[case["dtype"]],
+                dtype=dtype,
             ),
         )
         for weight, recompute in mix.shares
