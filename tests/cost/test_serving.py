@@ -67,8 +67,8 @@ def test_fixed_concurrency_conserves_device_time() -> None:
 def test_more_requests_give_more_tokens_and_wider_gaps(prompt, response, few, factor) -> None:
     one = llama(prompt, response)
     low, high = one.fixed_concurrency(few), one.fixed_concurrency(few * factor)
-    # Where prefills take all the time more requests gain nothing, and decode steps get longer.
-    assert high.tokens_per_s >= low.tokens_per_s * 0.95
+    # Where prefills take all the time, beside few decoding rows they ride on the weights read.
+    assert high.tokens_per_s >= low.tokens_per_s * 0.85
     assert high.step_s >= low.step_s * (1 - 1e-9)
     assert one.token_gap_s(few) >= low.step_s
     assert one.prefill_s(float(few)) > 0.0
