@@ -195,4 +195,4 @@ def _recognises(case: RawCase) -> bool:
     return "engine" in case and "input_len" in case and "output_len" in case
 
 
-READER = Reader("inference", _recognises, _predict)
+READER = Reader("inference", _recognises, _predict, metric="throughput")
