@@ -154,9 +154,10 @@ def _kind_cost(
     backward_s = np.zeros(len(s))
     if train:
         full, selective = s.recompute == _FULL, s.recompute == _SELECTIVE
-        back = _with_floor(block.backward, np.maximum(floor, rounds * latency) * BACKWARD_ROUNDS)
-        again = _recompute(context, block, attention, floor, rounds * latency, full, selective)
-        behind = add_parts(back, again)
+        again = _recompute(context, block, attention, full, selective)
+        # Layer by layer the backward pass recomputes and goes back: one phase for the host.
+        launches = np.maximum(floor, rounds * latency) * (BACKWARD_ROUNDS + full)
+        behind = _with_floor(add_parts(block.backward, again), launches)
         backward_s = _total(behind, len(s))
         parts = add_parts(forward, behind)
         passes = 1.0 + BACKWARD_ROUNDS + full
@@ -182,8 +183,6 @@ def _recompute(
     context: CallContext,
     block: Block,
     attention: Block,
-    floor: FloatArray,
-    latency: FloatArray,
     full: FloatArray,
     selective: FloatArray,
 ) -> Parts:
@@ -196,8 +195,7 @@ def _recompute(
     if _stops_early(context) and block.last_forward is not None:
         name = "experts" if "experts" in parts else "compute"
         parts[name] = parts[name] - block.last_forward
-    whole = _with_floor(parts, np.maximum(floor, latency))
-    again = {name: seconds * full for name, seconds in whole.items()}
+    again = {name: seconds * full for name, seconds in parts.items()}
     again["attention"] = again["attention"] + attention.forward["attention"] * selective
     return again
 
