@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 import datetime
 import hashlib
+import statistics
 from pathlib import Path
 
 from planner import __version__
 from planner.catalog.frameworks import list_frameworks, load_framework, profile_path
 from planner.errors import InputError
+from planner.measure import training_cases
 from planner.measure.fit import Fitted, fit
 from planner.measure.scores import VERDICTS, Summary
-from planner.measure.validation import Validation, validate
+from planner.measure.validation import Validation, case_files, load_cases, validate
 
 ROOT = Path(__file__).parent.parent
 # Profiles that share cases or constants are fitted together.
@@ -46,7 +48,7 @@ def main() -> None:
     result = validate(options.cases)
     parts = [_head(), _files(result), _groups(result)]
     if not options.no_fit:
-        parts.append(_left_out(options.cases))
+        parts += [_left_out(options.cases), _as_unknown(options.cases)]
     parts.append(_profiles(result))
     options.output.write_text("\n".join(parts), encoding="utf-8")
 
@@ -127,7 +129,7 @@ def _left_out(paths: list[Path]) -> str:
     total: list[Fitted] = []
     for family in FAMILIES:
         try:
-            one = fit(paths, family)
+            one = fit(paths, family, metric="step_time")
         except InputError:
             continue  # none of its cases were given
         total.append(one)
@@ -151,6 +153,30 @@ def _fitted_row(name: str, ones: list[Fitted]) -> str:
         mean("error_left_out"),
         mean("coverage"),
     )
+
+
+def _as_unknown(paths: list[Path]) -> str:
+    """Training cases priced as software that nobody measured: a whole framework left out."""
+    errors: dict[str, list[float]] = {}
+    for path in case_files(paths):
+        cases = [case for case in load_cases(path) or [] if training_cases.recognises(case)]
+        old = training_cases.superseded(cases)
+        for case in cases:
+            if not case["complete"] or case["flag"] or case["id"] in old:
+                continue
+            setup = {**case["setup"], "framework": "software that nobody measured"}
+            figure = training_cases.predict({**case, "setup": setup}).scores[0]
+            name = case["setup"]["framework"]
+            errors.setdefault(name, []).append(abs(figure.predicted / figure.measured - 1.0))
+    lines = [
+        "## With a whole framework left out\n",
+        "Step times of training as if nobody had measured the framework: profile `generic`.\n",
+        *_header("framework", "cases", "mean %", "median %"),
+    ]
+    for name, ones in sorted(errors.items()):
+        figures = (100 * statistics.fmean(ones), 100 * statistics.median(ones))
+        lines.append(_row(name, str(len(ones)), *(f"{figure:.1f}" for figure in figures)))
+    return "\n".join(lines) + "\n"
 
 
 def _profiles(result: Validation) -> str:

@@ -53,8 +53,8 @@ def fit(
         typer.Option(help="Constant to fit (default: those the profile marks as fitted)."),
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(help="Figure to fit to (default: the main one of the cases).")
-    ] = None,
+        str, typer.Option(help="Figure to fit to: step_time, throughput, peak_memory ...")
+    ] = "step_time",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print, write nothing.")] = False,
 ) -> None:
     """Fit a profile's constants to measured cases, leaving out whole groups to check them."""

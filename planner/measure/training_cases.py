@@ -302,6 +302,8 @@ def _facts(case: RawCase, mix: Mix, where: str) -> dict[str, float]:
         if not isinstance(shard, int):
             raise InputError(f"setup.zero_shard_group: unknown {shard!r}", where=where)
         facts["zero_shard_ranks"] = float(shard)
+    if setup.get("attention_kernel") == "unfused":
+        facts["attention_unfused"] = 1.0
     if setup.get("activation_offload") or mix.on_host:  # both say the same
         facts["activations_on_host"] = 1.0
     if setup.get("float8") or case["dtype"] == "fp8 linear":
