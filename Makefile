@@ -2,9 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Measured cases that `make accuracy` compares with: files or folders.
+CASES ?= tests/cases/training.json tests/cases/training_vtrain_single.json tests/cases/inference.json tests/cases/rl.json tests/cases/memory.json tests/cases/megatron_golden.json
 EXAMPLE := examples/grpo-qwen3-30b-a3b-4x8-h100.yaml
 
-.PHONY: plan test check wheel-check launcher-test bench format clean
+.PHONY: plan test check wheel-check launcher-test bench accuracy format clean
 
 # Installs once for every change of pyproject.toml.
 $(VENV)/.installed: pyproject.toml
@@ -42,6 +44,10 @@ launcher-test: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+# Figures of docs/accuracy.md; some minutes, as constants are refitted with groups left out.
+accuracy: $(VENV)/.installed
+	$(BIN)/python tools/accuracy.py $(CASES)
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .

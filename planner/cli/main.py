@@ -7,7 +7,7 @@ import sys
 import typer
 
 from planner import __version__
-from planner.cli import catalog, export, plan
+from planner.cli import catalog, export, plan, validate
 from planner.errors import PlannerError
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ def _main(
 plan.register(app)
 export.register(app)
 catalog.register(app)
+validate.register(app)
 
 
 def run() -> None:

@@ -31,10 +31,6 @@ from planner.cost.shapes import (
 _WORD_BYTES = 2.0
 _BLOCK_HIDDEN_WORDS = 4.0
 _CHECKPOINT_HIDDEN_WORDS = 1.0
-# Expert intermediates over their count: permutation and padding (Megatron-LM CI peaks).
-_EXPERT_INTERMEDIATE = 1.4
-# Plain attention keeps bf16 probabilities and a mask: 3.3 bytes a score in Megatron-LM CI peaks.
-_UNFUSED_SCORE_BYTES = 3.3
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,8 @@ class TokenBytes:
 
     layer: dict[str, FloatArray]
     """In one layer of each kind when nothing is recomputed."""
+    copies: FloatArray
+    """The part of an MoE layer that is tokens copied for their experts."""
     checkpoint: FloatArray
     """In one layer when the whole layer is recomputed."""
 
@@ -63,20 +61,32 @@ def token_bytes(
         latent = (model.mla.q_lora_rank or 0) + model.mla.kv_lora_rank
         words = words + heads * pair + latent + model.mla.qk_rope_head_dim
     attention = words * _WORD_BYTES
+    masks = context.framework.value("dropout_mask_bytes")
+    if masks:
+        attention = attention + masks * model.hidden_size / split
+    copies = np.zeros(len(s))
     if context.framework.value("attention_unfused"):
-        scores = heads * attention_tokens * _UNFUSED_SCORE_BYTES
+        scores = heads * attention_tokens * context.framework.value("unfused_score_bytes")
         attention = attention + np.where(s.recompute == RECOMPUTE.index("none"), scores, 0.0)
     matrices = up_matrices(model) + 1
     layer = {"dense": attention + matrices * model.ffn_size / s.tp * _WORD_BYTES}
     if model.moe is not None:
         moe = model.moe
-        routed = moe.top_k * context.framework.value("moe_imbalance") / s.tp
-        copies = routed * s.etp * model.hidden_size * context.framework.value("dispatch_copies")
-        inner = routed * matrices * moe.expert_ffn_size * _EXPERT_INTERMEDIATE
+        # A rank that holds all experts gets each of its tokens' copies, whatever the routing.
+        imbalance = np.where(s.ep > 1, context.framework.value("moe_imbalance"), 1.0)
+        routed = moe.top_k * imbalance / s.tp
+        copies = routed * s.etp * model.hidden_size * _WORD_BYTES
+        copies = copies * context.framework.value("dispatch_copies")
+        if context.framework.value("dispatch_gathers_tokens"):
+            # Each rank keeps the tokens of all ranks that share the experts.
+            copies = copies + s.ep * s.etp / s.tp * model.hidden_size * _WORD_BYTES
+        inner = routed * matrices * moe.expert_ffn_size
+        inner = inner * context.framework.value("expert_intermediates")
         shared = matrices * moe.shared_ffn_size / s.tp
-        layer["moe"] = attention + (copies + inner + shared) * _WORD_BYTES
+        layer["moe"] = attention + copies + (inner + shared) * _WORD_BYTES
     return TokenBytes(
         layer={kind: np.asarray(value) for kind, value in layer.items()},
+        copies=np.asarray(copies),
         checkpoint=_CHECKPOINT_HIDDEN_WORDS * model.hidden_size * _WORD_BYTES / split,
     )
 
@@ -100,10 +110,19 @@ def stage_layer_bytes(tokens: TokenBytes, stages: Stages, stage: str) -> FloatAr
 
 
 def live_layer_bytes(
-    context: CallContext, tokens: TokenBytes, stages: Stages, stage: str
+    context: CallContext, tokens: TokenBytes, stages: Stages, stage: str, factor: float = 1.0
 ) -> FloatArray:
-    """Bytes of one token in the largest layer of a stage, shape [n]."""
+    """Bytes of one token in the largest layer of a stage while it is at work, shape [n].
+
+    `factor` multiplies what the layer keeps (gradients and temporaries in a backward pass) except
+    the copies for experts, whose number `dispatch_copies` is already that of a live layer.
+    """
     held = stages.layers[stage]
-    kinds = [kind for kind in KINDS if kind != "moe" or moe_layers(context.model)]
-    live = [np.where(held[kind] > 0, tokens.layer[kind], 0.0) for kind in kinds]
+    live = []
+    for kind in KINDS:
+        if kind == "moe" and not moe_layers(context.model):
+            continue
+        copies = tokens.copies if kind == "moe" else 0.0
+        bytes_ = (tokens.layer[kind] - copies) * factor + copies
+        live.append(np.where(held[kind] > 0, bytes_, 0.0))
     return np.asarray(np.max(np.stack(live), axis=0))

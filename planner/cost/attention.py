@@ -26,12 +26,9 @@ FLASH_BACKWARD_WORK = 2.5
 # Latent attention tables are measured with DeepSeek's head sizes (arXiv:2412.19437).
 _TABLE_MLA_HEAD = 192 + 128
 
-# Attention as plain batched products (no flash kernel), as in 2022 Megatron: dense s x s scores at
-# half of peak; bytes per score that masking, softmax and dropout move. Fitted on the step times
-# of vTrain (A100) and of arXiv:2205.05198.
-_UNFUSED_SHARE_OF_PEAK = 0.5
-_UNFUSED_SCORE_BYTES_FORWARD = 11.0
-_UNFUSED_SCORE_BYTES_BACKWARD = 15.0
+# Bytes that masking, softmax and dropout move for each score, backward over forward (counted:
+# 15 against 11).
+_UNFUSED_BACKWARD_BYTES = 15.0 / 11.0
 
 
 def attention_core_s(
@@ -40,7 +37,8 @@ def attention_core_s(
     """(forward, backward) seconds of one layer's core for one microbatch, each of shape [u].
 
     Averaged over full and sliding-window layers. Context parallelism divides the work evenly
-    (zig-zag order or head-wise).
+    (zig-zag order or head-wise), except for what `cp_slowdown_per_doubling` says of smaller
+    kernels and merging.
     """
     first, inverse = distinct(s.tp, batch.attention_tokens, batch.attention_sequences)
     tp = s.tp[first]
@@ -48,7 +46,9 @@ def attention_core_s(
     sequences = batch.attention_sequences[first]
     compute = _unfused_s if context.framework.value("attention_unfused") else _flash_s
     forward, backward = compute(context, tp.astype(np.float64), length, sequences)
-    return forward[inverse] / s.cp, backward[inverse] / s.cp
+    ring = 1.0 + context.framework.value("cp_slowdown_per_doubling") * np.log2(s.cp)
+    share = ring / s.cp
+    return forward[inverse] * share, backward[inverse] * share
 
 
 def _flash_s(
@@ -84,17 +84,21 @@ def _core_s(
     work = 2.0 * heads * head_size * pairs * sequences
     limit = context.framework.value("attention_max_flop_per_s")
     peak = device.peak_flop_per_s["bf16"]
-    return np.asarray(np.maximum(table, work / (min(limit, peak) if limit else peak)))
+    slowed = table * context.framework.value("attention_slowdown")
+    return np.asarray(np.maximum(slowed, work / (min(limit, peak) if limit else peak)))
 
 
 def _unfused_s(
     context: CallContext, tp: FloatArray, length: FloatArray, sequences: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    model, device = context.model, context.group.device
+    """Plain batched products (no flash kernel), as in 2022 Megatron: dense s x s scores."""
+    model, device, framework = context.model, context.group.device, context.framework
     scores = sequences * heads_per_rank(model, tp) * length**2
     head_size = qk_head_dim(model) + v_head_dim(model)
-    products = 2.0 * scores * head_size / (device.peak_flop_per_s["bf16"] * _UNFUSED_SHARE_OF_PEAK)
+    peak = device.peak_flop_per_s["bf16"] * framework.value("unfused_share_of_peak")
+    products = 2.0 * scores * head_size / peak
     per_byte = 1.0 / (device.memory_bandwidth_bytes_per_s * device.memory_efficiency)
-    forward = products + scores * _UNFUSED_SCORE_BYTES_FORWARD * per_byte
-    backward = 2.0 * products + scores * _UNFUSED_SCORE_BYTES_BACKWARD * per_byte
+    moved = scores * framework.value("unfused_score_bytes") * per_byte
+    forward = products + moved
+    backward = 2.0 * products + moved * _UNFUSED_BACKWARD_BYTES
     return forward, backward

@@ -28,3 +28,6 @@ class CallContext:
     processes, beside gradients and optimizer state)."""
     staleness: int = 0
     """Versions behind: 0 drains every batch, >= 1 lets generation flow."""
+    extra_heads: int = 0
+    """Output heads with loss beside the main one: one for each multi-token-prediction layer that
+    is trained (the layers themselves are counted in `model`)."""

@@ -12,7 +12,6 @@ from planner.cost.context import CallContext
 from planner.cost.pipeline import STAGES
 from planner.cost.state import StageParameters, training_state
 
-_WEIGHT_BYTES = 2.0  # gathered parameters travel in bf16
 # Bytes per parameter that one Adam update moves: gradient 4, master 4 + 4, moments 8 + 8, and the
 # bf16 copy 2, plus the pass that clips the gradient 4 (counted; published steps fit 30 to 42).
 _OPTIMIZER_BYTES = 34.0
@@ -30,14 +29,19 @@ class Groups:
 
     dense: RankGroup
     expert: RankGroup
+    dense_shard: RankGroup
+    """Ranks among which ZeRO shards: all of `dense`, or fewer (hybrid sharding)."""
 
 
 def replica_groups(context: CallContext, s: StrategyArrays, parameters: StageParameters) -> Groups:
     """Data x context ranks at a stride of tp; expert replicas at a stride of etp x ep."""
     device = context.group.device
+    dense = rank_group(device, parameters.dense_shards, s.tp)
+    most = context.framework.value("zero_shard_ranks")
     return Groups(
-        dense=rank_group(device, parameters.dense_shards, s.tp),
+        dense=dense,
         expert=rank_group(device, parameters.expert_shards, s.etp * s.ep),
+        dense_shard=rank_group(device, np.minimum(dense.members, most), s.tp) if most else dense,
     )
 
 
@@ -48,8 +52,9 @@ def gather_s(
     stage: str,
     layers: FloatArray,
 ) -> FloatArray:
-    """All-gather of a stage's bf16 weights, layer by layer (ZeRO-3), shape [n]."""
-    return _both(context, groups, parameters, stage, _WEIGHT_BYTES, layers)
+    """All-gather of a stage's weights, layer by layer (ZeRO-3), shape [n]."""
+    nbytes = context.framework.value("gather_bytes_per_parameter")
+    return _both(context, groups, parameters, stage, nbytes, layers)
 
 
 def gradient_sync_s(
@@ -78,12 +83,18 @@ def gradient_sync_s(
         calls = np.where(sharded, depth, 1.0)
         gather = gather_s(context, groups, parameters, stage, calls)
         reduce = _both(context, groups, parameters, stage, gradient_bytes, calls)
+        # Between sharding groups every rank all-reduces the gradients of its shard.
+        across = _across_shards_s(context, groups, parameters, stage, gradient_bytes)
         # The second half of an all-reduce of gradients moves them, not bf16 weights.
         back = np.where(s.zero_stage == 0, reduce, gather)
-        total = np.where(sharded, 2.0 * gather + reduce, reduce + back)
+        if context.workload.lora_rank:
+            # Gradients and new weights are those of the adapters alone, a per cent or so.
+            reduce, back, across = (np.zeros_like(x) for x in (reduce, back, across))
+        once = np.where(s.zero_stage == 0, reduce, reduce + across) + back
+        total = np.where(sharded, 2.0 * gather + reduce + across, once)
         exposed = _exposed(context, total, window_s[stage], depth)
         worst = np.maximum(worst, exposed * np.where(sharded, microbatches, 1.0))
-    ranks = np.where(s.zero_stage >= 1, parameters.dense_shards - 1.0, 0.0)
+    ranks = np.where(s.zero_stage >= 1, groups.dense_shard.members - 1.0, 0.0)
     return worst + framework.value("dp_latency_per_rank_s") * ranks
 
 
@@ -160,6 +171,26 @@ def _exposed(
     return np.asarray(seconds - hidden * (1.0 - context.framework.value("dp_interference")))
 
 
+def _across_shards_s(
+    context: CallContext,
+    groups: Groups,
+    parameters: StageParameters,
+    stage: str,
+    bytes_per_parameter: float,
+) -> FloatArray:
+    """All-reduce of one shard's gradients over the ranks that hold the same shard, shape [n]."""
+    if groups.dense_shard is groups.dense:
+        return np.zeros_like(groups.dense.members)
+    shard = groups.dense_shard.members
+    several = groups.dense.members / shard
+    device = context.group.device
+    # Sharding groups fill a domain first, so equal shards lie a sharding group apart.
+    group = rank_group(device, several, groups.dense_shard.inner)
+    nbytes = parameters.dense[stage] * bytes_per_parameter / shard
+    # Every device of a domain does this at the same time, each over its own interface.
+    return np.where(several > 1.0, 2.0 * ring_s(device, group, nbytes), 0.0)
+
+
 def _both(
     context: CallContext,
     groups: Groups,
@@ -170,7 +201,8 @@ def _both(
 ) -> FloatArray:
     """A ring over dense weights, then one over experts."""
     device = context.group.device
-    dense = ring_s(device, groups.dense, parameters.dense[stage] * bytes_per_parameter, calls)
+    nbytes = parameters.dense[stage] * bytes_per_parameter
+    dense = ring_s(device, groups.dense_shard, nbytes, calls)
     if not parameters.expert[stage].any():
         return dense
     expert = ring_s(device, groups.expert, parameters.expert[stage] * bytes_per_parameter, calls)

@@ -28,7 +28,8 @@ from planner.cost.engine_kernels import (
     layers_s,
 )
 from planner.cost.shapes import attention_gemms, moe_layers
-from planner.schema import DType, ModelSpec
+from planner.cost.weight_formats import WeightFormats
+from planner.schema import ModelSpec
 
 SMALL_KERNELS = 4
 """Norm, rotary embedding with cache write, norm, activation: kernels of a layer besides the
@@ -120,7 +121,7 @@ class StepTable:
 
 
 def step_table(
-    context: CallContext, shapes: EngineShapes, dtype: DType, most_tokens: float
+    context: CallContext, shapes: EngineShapes, formats: WeightFormats, most_tokens: float
 ) -> StepTable:
     """Tabulate the step times of all shapes up to `most_tokens` tokens in one microbatch."""
     batch = _batch_grid(most_tokens)
@@ -131,7 +132,7 @@ def step_table(
         shapes=shapes,
         batch=batch,
         kv_tokens=kv_tokens,
-        layers_s=layers_s(context, shapes, batch, dtype),
+        layers_s=layers_s(context, shapes, batch, formats),
         head_s=head_s(context, shapes, batch),
         collectives_s=collectives_s(context, shapes, batch),
         attention_s=attention_s(context, shapes, batch, kv_tokens),

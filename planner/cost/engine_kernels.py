@@ -16,7 +16,7 @@ from planner.cost.arrays import FloatArray, IntArray
 from planner.cost.collectives import link_rate, rank_group
 from planner.cost.context import CallContext
 from planner.cost.flops import causal_pairs, windowed_pairs
-from planner.cost.kernel_work import DTYPE_BYTES
+from planner.cost.kernel_work import DTYPE_BYTES, gemm_work
 from planner.cost.linear import gemm_bound_s
 from planner.cost.parameters import kv_elements_per_layer, window_layer_mask
 from planner.cost.shapes import (
@@ -30,6 +30,7 @@ from planner.cost.shapes import (
     up_matrices,
     v_head_dim,
 )
+from planner.cost.weight_formats import WeightFormat, WeightFormats
 from planner.schema import DType, ModelSpec
 
 ACTIVATION_BYTES = 2.0
@@ -37,6 +38,9 @@ ACTIVATION_BYTES = 2.0
 EXPERT_KERNELS = 2
 """Grouped products of an expert layer."""
 
+# Two norms a layer, each fused with the residual: both read, both written.
+_NORM_WORDS = 8.0
+_BF16 = WeightFormat("bf16", "bf16")
 # Latent attention tables are measured with DeepSeek's head sizes (arXiv:2412.19437).
 _TABLE_MLA_HEAD = 192 + 128
 
@@ -63,27 +67,61 @@ class EngineShapes:
 
 
 def layers_s(
-    context: CallContext, shapes: EngineShapes, batch: FloatArray, dtype: DType
+    context: CallContext, shapes: EngineShapes, batch: FloatArray, formats: WeightFormats
 ) -> FloatArray:
+    """Matrix products of all layers, experts included; [k, b]."""
     model = context.model
     tp = shapes.tp[:, None]
     experts = moe_layers(model)
-    attention = _projections_s(context, tp, batch, dtype)
-    dense = _series_s(context, ffn_gemms(model, model.ffn_size, tp), batch, dtype)
+    attention = _projections_s(context, tp, batch, formats.attention)
+    attention = attention + _passes_s(context, shapes, batch, formats)
+    dense = _series_s(context, ffn_gemms(model, model.ffn_size, tp), batch, formats.dense)
     seconds = model.num_layers * attention + (model.num_layers - experts) * dense
     if model.moe is None:
         return seconds
     one = np.ones_like(tp, dtype=np.float64)
     router = Gemm(n=model.moe.num_experts * one, k=model.hidden_size * one)
-    sparse = _series_s(context, [router], batch, "bf16") + _experts_s(context, shapes, batch, dtype)
+    sparse = _series_s(context, [router], batch, _BF16)
+    sparse = sparse + _experts_s(context, shapes, batch, formats.experts)
     if model.moe.shared_ffn_size:
         shared = ffn_gemms(model, model.moe.shared_ffn_size, tp)
-        sparse = sparse + _series_s(context, shared, batch, dtype)
+        sparse = sparse + _series_s(context, shared, batch, formats.dense)
     return seconds + experts * sparse
 
 
+def _passes_s(
+    context: CallContext, shapes: EngineShapes, batch: FloatArray, formats: WeightFormats
+) -> FloatArray:
+    """Bytes that one layer's small kernels move, beyond their latency; [k, b].
+
+    Norms with the residual, rotary embedding with the cache write, activation, and quantising the
+    products' inputs. Nothing for a few decoding rows, a tenth of an fp8 prefill.
+    """
+    model, device = context.model, context.group.device
+    tp = shapes.tp[:, None].astype(np.float64)
+    query = model.num_heads * v_head_dim(model) / tp
+    key_value = 2.0 * kv_heads_per_rank(model, shapes.tp[:, None]) * model.head_dim
+    if model.mla is not None:
+        key_value = float(kv_elements_per_layer(model)) * np.ones_like(tp)
+    dense_share = 1.0 - moe_layers(model) / model.num_layers
+    width = dense_share * model.ffn_size / tp
+    if model.moe is not None:
+        width = width + (1.0 - dense_share) * model.moe.shared_ffn_size / tp
+    words = _NORM_WORDS * model.hidden_size + 2.0 * (query + key_value)
+    words = words + (up_matrices(model) + 1) * width
+    nbytes = ACTIVATION_BYTES * words
+    if formats.attention.computed != "bf16":
+        cast = ACTIVATION_BYTES + DTYPE_BYTES[formats.attention.computed]
+        nbytes = nbytes + cast * (model.hidden_size + query)
+    if formats.dense.computed != "bf16":
+        cast = ACTIVATION_BYTES + DTYPE_BYTES[formats.dense.computed]
+        nbytes = nbytes + cast * (model.hidden_size + width)
+    rate = device.memory_bandwidth_bytes_per_s * device.memory_efficiency
+    return np.asarray(batch * nbytes / rate)
+
+
 def _projections_s(
-    context: CallContext, tp: IntArray, batch: FloatArray, dtype: DType
+    context: CallContext, tp: IntArray, batch: FloatArray, weights: WeightFormat
 ) -> FloatArray:
     """Products around the attention core of one layer; [k, b].
 
@@ -93,11 +131,11 @@ def _projections_s(
     model = context.model
     gemms = attention_gemms(model, tp)
     if model.mla is None:
-        return _series_s(context, gemms, batch, dtype)
+        return _series_s(context, gemms, batch, weights)
     up_projection = gemms.pop(-2)
-    expanded = _series_s(context, [up_projection], batch, dtype)
+    expanded = _series_s(context, [up_projection], batch, weights)
     absorbed = context.kernels.mla_absorb_s(batch, heads_per_rank(model, tp))
-    return _series_s(context, gemms, batch, dtype) + np.where(
+    return _series_s(context, gemms, batch, weights) + np.where(
         absorbed < expanded,
         np.maximum(absorbed, context.group.device.kernel_latency_s),
         expanded,
@@ -105,27 +143,48 @@ def _projections_s(
 
 
 def head_s(context: CallContext, shapes: EngineShapes, batch: FloatArray) -> FloatArray:
+    """Product with the vocabulary for `batch` [b] rows; [k, b]."""
     tp = shapes.tp[:, None].astype(np.float64)
     hidden = context.model.hidden_size * np.ones_like(tp)
     head = Gemm(n=context.model.vocab_size / tp, k=hidden)
-    return _series_s(context, [head], batch, "bf16")
+    return _series_s(context, [head], batch, _BF16)
 
 
 def _series_s(
-    context: CallContext, gemms: list[Gemm], batch: FloatArray, dtype: DType
+    context: CallContext, gemms: list[Gemm], batch: FloatArray, weights: WeightFormat
 ) -> FloatArray:
     """Products with `batch` [b] rows one after another; sizes [k, 1], result [k, b]."""
     device = context.group.device
     seconds = np.zeros(np.broadcast_shapes(gemms[0].n.shape, batch.shape))
     for gemm in gemms:
-        table = context.kernels.gemm_s(batch, gemm.n, gemm.k, dtype)
-        bound = gemm_bound_s(device, batch, gemm.n, gemm.k, dtype)
+        table = context.kernels.gemm_s(batch, gemm.n, gemm.k, weights.computed)
+        bound = gemm_bound_s(device, batch, gemm.n, gemm.k, weights.computed)
+        if weights.stored != weights.computed:
+            saved = DTYPE_BYTES[weights.computed] - weights.bytes_per_weight
+            moved = gemm_work(batch, gemm.n, gemm.k, weights.computed)
+            nbytes = moved.nbytes - saved * gemm.n * gemm.k
+            less = np.maximum(
+                moved.flop / device.peak_flop_per_s[weights.computed],
+                nbytes / device.memory_bandwidth_bytes_per_s,
+            )
+            table = _with_bound(context, table, bound, less)
+            bound = less
         seconds = seconds + np.maximum(np.maximum(table, bound), device.kernel_latency_s)
     return seconds
 
 
+def _with_bound(
+    context: CallContext, table: FloatArray, bound: FloatArray, other: FloatArray
+) -> FloatArray:
+    """Time of a weight-only kernel: `other`'s roofline instead of `bound` at the same efficiency,
+    times what unpacking the weights costs (constant `weight_only_factor`)."""
+    latency = context.group.device.kernel_latency_s
+    factor = context.engine.value("weight_only_factor")
+    return factor * table * (other + latency) / (bound + latency)
+
+
 def _experts_s(
-    context: CallContext, shapes: EngineShapes, batch: FloatArray, dtype: DType
+    context: CallContext, shapes: EngineShapes, batch: FloatArray, weights: WeightFormat
 ) -> FloatArray:
     """Routed experts of one layer, all pooled replicas' tokens together; [k, b]."""
     model, device = context.model, context.group.device
@@ -141,15 +200,16 @@ def _experts_s(
         moe.num_experts,
         moe_tp,
         shapes.ep[:, None],
-        dtype,
+        weights.computed,
     )
     one = (up_matrices(model) + 1) * model.hidden_size * moe.expert_ffn_size
     ranks = shapes.expert_ranks[:, None]
-    read = touched_experts(model, pool) * one * DTYPE_BYTES[dtype] / ranks
-    work = 2.0 * pool * moe.top_k * one / ranks
-    bound = np.maximum(
-        read / device.memory_bandwidth_bytes_per_s, work / device.peak_flop_per_s[dtype]
-    )
+    read = touched_experts(model, pool) * one / ranks / device.memory_bandwidth_bytes_per_s
+    work = 2.0 * pool * moe.top_k * one / ranks / device.peak_flop_per_s[weights.computed]
+    bound = np.maximum(read * weights.bytes_per_weight, work)
+    if weights.stored != weights.computed:
+        wide = np.maximum(read * DTYPE_BYTES[weights.computed], work)
+        table = _with_bound(context, table, wide, bound)
     floor = EXPERT_KERNELS * device.kernel_latency_s
     return np.asarray(np.maximum(np.maximum(table, bound), floor))
 

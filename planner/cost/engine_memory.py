@@ -12,6 +12,7 @@ from planner.cost.engine_kernels import kv_bytes_per_layer
 from planner.cost.kernel_work import DTYPE_BYTES
 from planner.cost.lengths import length_moments
 from planner.cost.parameters import LayerParameters, count_parameters, window_layer_mask
+from planner.cost.weight_formats import WeightFormats
 
 _VOCABULARY_BYTES = DTYPE_BYTES["bf16"]
 """Embedding and head stay in bf16 when the layers are quantized."""
@@ -46,6 +47,10 @@ def engine_memory(
     weights = weights_bytes(context, u)
     workspace = np.full(len(u), engine.value("workspace_bytes"))
     pool = reserved - weights - workspace
+    if context.staleness == 0:
+        # The engine takes turns with a trainer on the same devices, whose context and
+        # communicators count against its share.
+        pool = pool - engine.value("trainer_residue_bytes")
 
     prompt = length_moments(workload.prompt_length).mean
     sharing = shared_by(context, sequences)
@@ -68,27 +73,37 @@ def shared_by(context: CallContext, sequences: FloatArray) -> FloatArray:
     return np.minimum(float(context.workload.samples_per_prompt), sequences)
 
 
-def weights_bytes(context: CallContext, u: StrategyArrays) -> FloatArray:
+def weights_bytes(
+    context: CallContext, u: StrategyArrays, formats: WeightFormats | None = None
+) -> FloatArray:
     """Weights on the fullest device, shape [u]: even stages, the embedding or the head at an end.
 
-    Experts are spread over max(tp, ep) ranks, everything else over tp.
+    Experts are spread over max(tp, ep) ranks, everything else over tp. Layers are stored in the
+    strategies' dtype, or in `formats`.
     """
     model = context.model
     counts = count_parameters(model)
     expert_ranks = np.maximum(u.tp, u.ep)
+    own = np.array([DTYPE_BYTES[name] for name in DTYPES])[u.dtype]
+    attention = own if formats is None else formats.attention.bytes_per_weight
+    dense = own if formats is None else formats.dense.bytes_per_weight
+    experts = own if formats is None else formats.experts.bytes_per_weight
+    sharded = counts.attention - counts.attention_replicated
 
     def layer(held: LayerParameters) -> FloatArray:
-        return held.tensor_parallel / u.tp + held.replicated + held.expert / expert_ranks
+        heads = sharded / u.tp + counts.attention_replicated
+        rest = (held.tensor_parallel - sharded) / u.tp
+        rest = rest + held.replicated - counts.attention_replicated
+        return np.asarray(heads * attention + rest * dense + held.expert / expert_ranks * experts)
 
     layers = counts.num_dense_layers * layer(counts.dense_layer)
     if counts.num_moe_layers:
         layers = layers + counts.num_moe_layers * layer(counts.moe_layer)
-    element = np.array([DTYPE_BYTES[name] for name in DTYPES])[u.dtype]
     # Input embedding and head are separate rows of the vocabulary unless tied.
     both = (counts.embedding + counts.head) / u.tp
     one = counts.embedding / u.tp
     vocabulary = np.where(u.pp > 1, one, both) * _VOCABULARY_BYTES
-    return np.asarray(layers * stage_share(context, u) * element + vocabulary)
+    return np.asarray(layers * stage_share(context, u) + vocabulary)
 
 
 def cache_bytes(context: CallContext, u: StrategyArrays, kv_tokens: FloatArray) -> FloatArray:

@@ -31,6 +31,7 @@ from planner.cost.kernel_work import DTYPE_BYTES
 from planner.cost.lengths import LengthMoments, length_moments, sequence_moments
 from planner.cost.occupancy import LengthCells, Occupancy, drain_batch, length_cells
 from planner.cost.parameters import count_parameters, window_layer_mask
+from planner.cost.weight_formats import uniform
 
 PARTS = (
     "prefill",
@@ -97,7 +98,7 @@ def _distinct_costs(context: CallContext, u: StrategyArrays) -> CallCosts:
         chosen = np.flatnonzero(runs & (u.dtype == code))
         most = np.minimum(engines.sequences, engines.slots)[chosen].max()
         chunk = context.engine.value("max_batched_tokens")
-        table = step_table(context, shapes, DTYPES[code], max(chunk, float(most)))
+        table = step_table(context, shapes, uniform(DTYPES[code]), max(chunk, float(most)))
         for start in range(0, len(chosen), _BLOCK):
             block = chosen[start : start + _BLOCK]
             some, traffic[block] = _times(context, cells, table, engines.take(block))
@@ -217,7 +218,7 @@ def _prefill_s(
     attention = prompt_attention_s(context, s.tp, size / length, length)
     # Chunks follow one another through the stages, each of which holds 1 / pp of the layers.
     passes = (chunks + s.pp - 1.0) / s.pp
-    seconds = passes * (one.total_s + attention)
+    seconds = passes * (one.total_s + attention) * context.engine.value("prefill_factor")
     factor = context.engine.value("attention_dp_prefill_factor")
     return np.asarray(np.where(s.ep > s.tp, factor * seconds, seconds))
 

@@ -52,12 +52,13 @@ WORD_BYTES = 2.0
 """Activations are bf16."""
 # Counted words per token that one norm and one residual addition read and write.
 _NORM_RESIDUAL_WORDS = 5.0
-# Words for each routed copy: permutation, un-permutation and their scatter (8 hidden), and the
-# activation; the factor is what published Megatron MoE step times fit (bf16 and fp8, H100-GB300).
+# Words for each routed copy: permutation, un-permutation and their scatter (8 hidden).
 _PERMUTE_WORDS = 8.0
-_PERMUTE_FACTOR = 1.8
 # Below bf16, inputs of products are quantised: read 2 bytes, write 1, and the scale pass.
 _CAST_BYTES = 4.0
+# Two ranks hardly wait for one another: 0.06, 0.25 and 0.37 ms an exchange for 2, 4 and 8 ranks on
+# vTrain's single node, whatever the size of the message.
+_PAIR_WAITS_LESS = 0.7
 BACKWARD_ELEMENTWISE = 2.0
 """The backward pass of an elementwise kernel reads its input and the incoming gradient."""
 
@@ -88,6 +89,7 @@ def attention_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Bl
         qk_head_dim(model) + v_head_dim(model)
     )
     words = _norm_words(context, s) + rotary_words
+    words = words + _adapter_words(context, 4.0 * model.hidden_size * np.ones(len(s)))
     cast_words = model.hidden_size / split + heads * v_head_dim(model)
     elementwise, moved = _elementwise(context, s, tokens, words, cast_words)
     tp_comm = _tensor_parallel_s(context, s, tokens)
@@ -136,25 +138,33 @@ def moe_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Block:
     )
     routing = linear_time(context, [router], own, np.zeros_like(s.dtype))
     inner = (up_matrices(model) + 1) * moe.expert_ffn_size / s.etp
-    copy_words = _PERMUTE_FACTOR * (_PERMUTE_WORDS * model.hidden_size + inner)
+    stack = context.framework.value("moe_stack_factor")
+    activation = inner
+    if model.mlp_bias:
+        # Biases and a clamp sit between the grouped products unless one kernel does it all.
+        activation = inner * context.framework.value("expert_activation_factor")
+    copy_words = context.framework.value("moe_permute_factor") * (
+        _PERMUTE_WORDS * model.hidden_size + activation
+    )
     cast_words = model.hidden_size + moe.expert_ffn_size / s.etp
     norm, norm_moved = _elementwise(context, s, tokens, _norm_words(context, s), 0.0)
     routed, routed_moved = _elementwise(context, s, copies, copy_words, cast_words)
+    routed = routed * stack
     elementwise, moved = norm + routed, norm_moved + routed_moved
     forward = {
         "compute": routing.forward,
-        "experts": experts.forward,
+        "experts": experts.forward * stack,
         "elementwise": elementwise,
     }
     backward = {
         "compute": routing.backward,
-        "experts": experts.backward,
+        "experts": experts.backward * stack,
         "elementwise": elementwise * BACKWARD_ELEMENTWISE,
     }
     exchange = _expert_parallel_s(context, s, own, moe.top_k)
     if exchange is not None:
-        forward["ep_comm"] = backward["ep_comm"] = exchange
-    block = Block(forward, backward, experts.last_forward, moved)
+        forward["ep_comm"] = backward["ep_comm"] = exchange * stack
+    block = Block(forward, backward, experts.last_forward * stack, moved)
     if not moe.shared_ffn_size:
         return block
     shared = _ffn_block(context, s, batch, moe.shared_ffn_size, norm=False)
@@ -198,6 +208,7 @@ def _ffn_block(
     model, tokens = context.model, batch.tokens
     linear = linear_time(context, ffn_gemms(model, width, s.tp), tokens, s.dtype)
     words = (up_matrices(model) + 1) * width / s.tp
+    words = words + _adapter_words(context, 3.0 * width / s.tp)
     if norm:
         words = words + _norm_words(context, s)
     cast_words = model.hidden_size / np.where(s.sequence_parallel, s.tp, 1) + width / s.tp
@@ -221,6 +232,17 @@ def _norm_words(context: CallContext, s: StrategyArrays) -> FloatArray:
     return _NORM_RESIDUAL_WORDS * context.model.hidden_size / split
 
 
+def _adapter_words(context: CallContext, words: FloatArray) -> FloatArray:
+    """Words per token that low-rank adapters add to `words` of activations, before slowdown.
+
+    Casts, dropout, scaling and sums around each adapter, `adapter_words_factor` for each word of
+    projection input and output.
+    """
+    if not context.workload.lora_rank:
+        return np.zeros_like(words)
+    return words * context.framework.value("adapter_words_factor")
+
+
 def _elementwise(
     context: CallContext,
     s: StrategyArrays,
@@ -241,7 +263,9 @@ def _tensor_parallel_s(context: CallContext, s: StrategyArrays, tokens: FloatArr
     group = rank_group(context.group.device, s.tp, np.ones(len(s)))
     nbytes = tokens * context.model.hidden_size * WORD_BYTES
     share = context.framework.value("tp_exposed_share")
-    return table_or_ring_s(context, "all_reduce", group, nbytes) * share
+    doublings = np.maximum(np.log2(s.tp) - _PAIR_WAITS_LESS, 0.0)
+    start = doublings * context.framework.value("tp_call_s")
+    return table_or_ring_s(context, "all_reduce", group, nbytes) * share + start
 
 
 def _context_parallel_s(

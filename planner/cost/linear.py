@@ -14,6 +14,9 @@ from planner.cost.kernel_work import gemm_work
 from planner.cost.shapes import Gemm
 from planner.schema import DeviceProfile, DType
 
+# Power over dense bf16 peak of GB300 (1,400 W, 2.5 PFLOP/s); H100's is higher still.
+_UNTHROTTLED_W_S_PER_FLOP = 1400.0 / 2.5e15
+
 
 @dataclass(frozen=True)
 class LinearTime:
@@ -36,8 +39,10 @@ def linear_time(
     """Products of `tokens` [u] rows with the given matrices (arrays [u] of sizes) in series.
 
     Matrices with `local_tokens` see tokens / `local_split` rows. Forward (m, n, k), input gradient
-    (m, k, n), weight gradient (n, k, m).
+    (m, k, n), weight gradient (n, k, m); weights beside low-rank adapters are frozen and have no
+    gradient (the adapters' own products are a few per cent and left out).
     """
+    frozen = context.workload.lora_rank > 0
     forward = np.zeros_like(tokens)
     backward = np.zeros_like(tokens)
     last = np.zeros_like(tokens)
@@ -48,7 +53,8 @@ def linear_time(
         last = gemm_s(context, m, n, k, code)[inverse]
         forward += last
         backward += gemm_s(context, m, k, n, code)[inverse]
-        backward += gemm_s(context, n, k, m, code)[inverse]
+        if not frozen:
+            backward += gemm_s(context, n, k, m, code)[inverse]
     return LinearTime(forward=forward, backward=backward, last_forward=last)
 
 
@@ -60,7 +66,7 @@ def gemm_s(
     A dtype that the device lacks is priced as bf16 (`can_run` says so; callers refuse it).
     """
     device = context.group.device
-    efficiency = context.framework.value("gemm_efficiency")
+    efficiency = context.framework.value("gemm_efficiency") * _sustained_clock(context)
     seconds = np.empty(m.shape)
     for code, name in enumerate(DTYPES):
         rows = dtype == code
@@ -71,6 +77,19 @@ def gemm_s(
         table = context.kernels.gemm_s(*sizes, dtype=runs) / efficiency
         seconds[rows] = np.maximum(table, gemm_bound_s(device, *sizes, runs))
     return seconds
+
+
+def _sustained_clock(context: CallContext) -> float:
+    """Clock under a sustained load over that of the short bursts that tables are measured with.
+
+    A device whose power limit is small for its peak throttles: (power / peak over that of the
+    least limited part) ^ `power_exponent`.
+    """
+    device, exponent = context.group.device, context.framework.value("power_exponent")
+    if not exponent or device.tdp_w is None:
+        return 1.0
+    watts = device.tdp_w / device.peak_flop_per_s["bf16"]
+    return float(min(1.0, watts / _UNTHROTTLED_W_S_PER_FLOP) ** exponent)
 
 
 def gemm_bound_s(

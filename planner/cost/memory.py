@@ -23,6 +23,7 @@ from planner.cost.context import CallContext
 from planner.cost.pipeline import STAGES, Stages
 from planner.cost.shapes import vocabulary_per_rank
 from planner.cost.state import (
+    FROZEN_BASE,
     StageParameters,
     StateBytes,
     frozen_weights,
@@ -32,6 +33,7 @@ from planner.schema import DeviceProfile, FrameworkProfile
 from planner.schema.plan import MemoryVerdict
 
 _BF16_BYTES = 2.0
+_FP32_BYTES = 4.0
 FITS_SHARE = 0.92
 """Predicted peaks miss measured ones by about 8 %: above this share of the usable bytes a plan is
 called tight."""
@@ -41,6 +43,9 @@ _HOST_OPTIMIZER_COPIES = 2.4
 # ZeRO-3 gathers embedding and head whole, and training leaves their gradients whole until they are
 # reduced: about twice the bf16 weights in measured FSDP2 peaks.
 _WHOLE_END_GRADIENTS = 2.0
+# Layer inputs on the device when checkpoints move to host memory: one in use, one on its way (the
+# peaks of prime-rl fall by all but two layers' inputs).
+_CHECKPOINTS_IN_TRANSIT = 2.0
 # Send and receive buffers of activations between stages and ranks.
 _ACTIVATION_BUFFERS = 2.0
 
@@ -91,17 +96,9 @@ def call_memory(
     peak = np.full(len(s), -1.0)
     states: list[StateBytes] = []
     for stage in STAGES:
-        if context.trained or context.call.kind == "train":
-            state = training_state(context, s, parameters, stage)
-        else:
-            state = frozen_weights(s, parameters, stage)
+        state = _state(context, s, parameters, stage)
         states.append(state)
-        parts = _state_parts(context, s, state)
-        if context.call.kind == "train":
-            parts |= _train_activations(context, s, batch, stages, tokens, stage)
-        else:
-            parts |= _forward_activations(context, s, batch, stages, tokens, stage)
-        parts["gathered"] = _gathered(context, s, parameters, stages, stage)
+        parts = _stage_parts(context, s, batch, stages, parameters, tokens, state, stage)
         total = np.asarray(sum(parts.values()))
         fuller = total > peak
         peak = np.where(fuller, total, peak)
@@ -131,6 +128,48 @@ def call_memory(
     )
 
 
+def stage_memory(
+    context: CallContext,
+    s: StrategyArrays,
+    batch: Batch,
+    stages: Stages,
+    parameters: StageParameters,
+    stage: str,
+) -> dict[str, FloatArray]:
+    """Itemised peak of one stage ("first", "middle", "last"), bytes, arrays [n].
+
+    The items of `Memory.parts`; for sources that report one rank and not the fullest.
+    """
+    tokens = token_bytes(context, s, batch.attention_tokens)
+    state = _state(context, s, parameters, stage)
+    return _stage_parts(context, s, batch, stages, parameters, tokens, state, stage)
+
+
+def _state(
+    context: CallContext, s: StrategyArrays, parameters: StageParameters, stage: str
+) -> StateBytes:
+    if context.trained or context.call.kind == "train":
+        return training_state(context, s, parameters, stage)
+    return frozen_weights(s, parameters, stage)
+
+
+def _stage_parts(
+    context: CallContext,
+    s: StrategyArrays,
+    batch: Batch,
+    stages: Stages,
+    parameters: StageParameters,
+    tokens: TokenBytes,
+    state: StateBytes,
+    stage: str,
+) -> dict[str, FloatArray]:
+    parts = _state_parts(context, s, state)
+    activations = (_train_activations if context.call.kind == "train" else _forward_activations)(
+        context, s, batch, stages, tokens, stage
+    )
+    return parts | activations | {"gathered": _gathered(context, s, parameters, stages, stage)}
+
+
 def _state_parts(
     context: CallContext, s: StrategyArrays, state: StateBytes
 ) -> dict[str, FloatArray]:
@@ -158,9 +197,13 @@ def _train_activations(
     full = s.recompute == RECOMPUTE.index("full")
     count = np.asarray(sum(stages.layers[stage].values()))
     waiting = waiting_microbatches(s, batch.microbatches.astype(np.float64), stage)
-    stored = np.where(full, count * tokens.checkpoint, stage_layer_bytes(tokens, stages, stage))
+    on_host = context.framework.value("activations_on_host") > 0.0
+    checkpoints = np.minimum(count, _CHECKPOINTS_IN_TRANSIT) if on_host else count
+    stored = np.where(
+        full, checkpoints * tokens.checkpoint, stage_layer_bytes(tokens, stages, stage)
+    )
     factor = context.framework.value("live_layer_factor")
-    live = full * live_layer_bytes(context, tokens, stages, stage) * factor * batch.peak_tokens
+    live = live_layer_bytes(context, tokens, stages, stage, factor) * full * batch.peak_tokens
     logits = _logits(context, s, batch, stages, stage, "logits_train_bytes")
     return {
         "activations": stored * batch.peak_tokens * waiting,
@@ -214,21 +257,40 @@ def _gathered(
     stages: Stages,
     stage: str,
 ) -> FloatArray:
-    """ZeRO-3's whole copies: a few layers, embedding and head, and the gradients of these."""
+    """ZeRO-3's whole copies: a few layers, embedding and head, and the gradients of these.
+
+    Shards of more than two bytes are copied to bf16 even on a single rank. Where the framework
+    keeps a pipeline stage whole over a step (`whole_stage_bytes`), all its weights and the
+    gradients accumulated on them count, and a few layers' fp32 gradients staged for reduction.
+    """
     count = np.maximum(np.asarray(sum(stages.layers[stage].values())), 1.0)
     ends = parameters.ends[stage]
     copies = np.minimum(context.framework.value("gathered_layers"), count)
-    # Ranks that already hold a share keep it among the weights.
-    dense_missing = 1.0 - 1.0 / parameters.dense_shards
-    expert_missing = 1.0 - 1.0 / parameters.expert_shards
+    # Ranks that already hold a bf16 share keep it among the weights.
+    frozen = parameters.adapters is not None
+    held_bytes = (
+        context.framework.value(FROZEN_BASE)
+        if frozen
+        else context.framework.value("weight_bytes_per_parameter")
+    )
+    own = held_bytes <= _BF16_BYTES
+    dense_missing = 1.0 - own / parameters.dense_shards
+    expert_missing = 1.0 - own / parameters.expert_shards
     layers = (parameters.dense[stage] - ends) * dense_missing
     layers = (layers + parameters.expert[stage] * expert_missing) / count * copies
-    gradients = _WHOLE_END_GRADIENTS if context.call.kind == "train" else 0.0
+    trained = context.call.kind == "train" and not frozen
+    gradients = _WHOLE_END_GRADIENTS if trained else 0.0
     whole = (layers + ends * dense_missing * (1.0 + gradients)) * _BF16_BYTES
+    per_parameter = context.framework.value("whole_stage_bytes")
+    if per_parameter and context.call.kind == "train":
+        held = parameters.dense[stage] + parameters.expert[stage]
+        staged = held / count * copies * _FP32_BYTES
+        whole = np.where(s.pp > 1, held * per_parameter + staged, whole)
     return np.where(s.zero_stage >= 3, whole, 0.0)
 
 
 def _buffers(context: CallContext, s: StrategyArrays, batch: Batch) -> FloatArray:
     split = np.where(s.sequence_parallel, s.tp, 1)
     hidden = context.model.hidden_size / split
-    return np.asarray(_ACTIVATION_BUFFERS * batch.peak_tokens * hidden * _BF16_BYTES)
+    floor = context.framework.value("allocator_floor_bytes")
+    return np.asarray(_ACTIVATION_BUFFERS * batch.peak_tokens * hidden * _BF16_BYTES + floor)

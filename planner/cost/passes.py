@@ -39,6 +39,7 @@ from planner.cost.shapes import (
     attention_parameters,
     dense_ffn_parameters,
     expert_parameters,
+    heads_per_rank,
     moe_layers,
     moe_shared_parameters,
     vocabulary_per_rank,
@@ -49,6 +50,8 @@ _SELECTIVE = RECOMPUTE.index("selective")
 # Each byte that the loss keeps for a logit is written once and read twice on the way from the
 # product to its gradient (bf16 logits, fp32 copy, softmax).
 _LOGIT_MOVES = 3.0
+# Megatron's fused masked softmax kernels take score matrices by this many.
+_SOFTMAX_MATRICES = 4.0
 # Per token of the input embedding: row read and written; backward scatter-add in fp32.
 _EMBEDDING_BYTES_FORWARD = 4.0
 _EMBEDDING_BYTES_BACKWARD = 10.0
@@ -138,7 +141,7 @@ def _kind_cost(
     train: bool,
 ) -> KindCost:
     rounds = layer_rounds(kind, s)
-    floor = _launch_floor_s(context, s, kind)
+    floor = _launch_floor_s(context, s, batch, kind)
     latency = context.group.device.kernel_latency_s
     forward = _with_floor(block.forward, np.maximum(floor, rounds * latency))
     weights = _weight_bytes(context, s, kind)
@@ -151,9 +154,10 @@ def _kind_cost(
     backward_s = np.zeros(len(s))
     if train:
         full, selective = s.recompute == _FULL, s.recompute == _SELECTIVE
-        back = _with_floor(block.backward, np.maximum(floor, rounds * latency) * BACKWARD_ROUNDS)
-        again = _recompute(context, block, attention, floor, rounds * latency, full, selective)
-        behind = add_parts(back, again)
+        again = _recompute(context, block, attention, full, selective)
+        # Layer by layer the backward pass recomputes and goes back: one phase for the host.
+        launches = np.maximum(floor, rounds * latency) * (BACKWARD_ROUNDS + full)
+        behind = _with_floor(add_parts(block.backward, again), launches)
         backward_s = _total(behind, len(s))
         parts = add_parts(forward, behind)
         passes = 1.0 + BACKWARD_ROUNDS + full
@@ -179,8 +183,6 @@ def _recompute(
     context: CallContext,
     block: Block,
     attention: Block,
-    floor: FloatArray,
-    latency: FloatArray,
     full: FloatArray,
     selective: FloatArray,
 ) -> Parts:
@@ -193,8 +195,7 @@ def _recompute(
     if _stops_early(context) and block.last_forward is not None:
         name = "experts" if "experts" in parts else "compute"
         parts[name] = parts[name] - block.last_forward
-    whole = _with_floor(parts, np.maximum(floor, latency))
-    again = {name: seconds * full for name, seconds in whole.items()}
+    again = {name: seconds * full for name, seconds in parts.items()}
     again["attention"] = again["attention"] + attention.forward["attention"] * selective
     return again
 
@@ -203,7 +204,7 @@ def _stops_early(context: CallContext) -> bool:
     return context.framework.value("recompute_skips_last_product") > 0.0
 
 
-def _launch_floor_s(context: CallContext, s: StrategyArrays, kind: str) -> FloatArray:
+def _launch_floor_s(context: CallContext, s: StrategyArrays, batch: Batch, kind: str) -> FloatArray:
     """Host time to launch one layer's forward pass, shape [u]."""
     framework = context.framework
     if kind == "dense":
@@ -214,6 +215,12 @@ def _launch_floor_s(context: CallContext, s: StrategyArrays, kind: str) -> Float
         floor = framework.value("layer_pass_moe_s") + local * framework.value(
             "layer_pass_per_local_expert_s"
         )
+        floor = floor * framework.value("moe_stack_factor")
+    floor = floor + framework.value("layer_pass_tp_s") * (s.tp > 1)
+    # Fused softmax kernels need a multiple of four score matrices; others take many launches.
+    matrices = batch.attention_sequences * heads_per_rank(context.model, s.tp)
+    uneven = np.mod(matrices, _SOFTMAX_MATRICES) > 0
+    floor = floor * (1.0 + framework.value("unfused_softmax_launches") * uneven)
     return np.asarray(floor * host_factor(context))
 
 
@@ -272,8 +279,9 @@ def _head(context: CallContext, s: StrategyArrays, batch: Batch, train: bool) ->
         # Maximum and sum over vocabulary shards, fp32 for each token.
         group = rank_group(device, s.tp, np.ones(len(s)))
         seconds = seconds + 2.0 * table_or_ring_s(context, "all_reduce", group, 4.0 * tokens)
-    backward = linear.backward * train
-    total = seconds + backward
+    heads = 1.0 + context.extra_heads
+    backward = linear.backward * train * heads
+    total = seconds * heads + backward
     rounds = HEAD_ROUNDS * (1.0 + BACKWARD_ROUNDS * train)
     flop = 2.0 * model.hidden_size * (1 if scalar else model.vocab_size) * tokens * s.cp
     return KindCost(
@@ -282,7 +290,7 @@ def _head(context: CallContext, s: StrategyArrays, batch: Batch, train: bool) ->
         backward_s=backward,
         rounds=np.full(len(s), rounds),
         traffic_bytes=moved + gemm.parameters * WORD_BYTES * (1.0 + train),
-        flop=flop * (3.0 if train else 1.0),
+        flop=flop * (3.0 if train else 1.0) * heads,
     )
 
 

@@ -57,6 +57,13 @@ def pipeline_schedule(
         )
         for stage in STAGES
     }
+    count = {"moe": moe_layers(model), "dense": model.num_layers - moe_layers(model)}
+    if context.framework.value("balanced_stages"):
+        # The last stage gives layers away until its head weighs no more than the mean stage.
+        stages = _with_balanced_end(stages, s, count)
+        stage_s = {**stage_s, "last": np.zeros(len(s))}
+        layers_s = sum((count[kind] * totals[kind] for kind in totals), head_s + embedding_s)
+        stage_s["last"] = np.asarray(layers_s / s.pp)
     times = np.stack([stage_s[stage] for stage in STAGES])
     slowest = times.argmax(axis=0)
     slowest_s = times.max(axis=0) + passes.microbatch_host_s
@@ -77,7 +84,6 @@ def pipeline_schedule(
     parts["head"] = microbatches * with_head * head_s
     parts["elementwise"] = parts["elementwise"] + microbatches * with_embedding * embedding_s
 
-    count = {"moe": moe_layers(model), "dense": model.num_layers - moe_layers(model)}
     everything_s = (
         sum((count[kind] * totals[kind] for kind in totals), head_s + embedding_s)
         + s.pp * passes.microbatch_host_s
@@ -108,6 +114,17 @@ def pipeline_schedule(
         rounds=microbatches * slow_rounds + waiting,
         traffic_bytes=np.asarray(traffic * ranks),
         flop=np.asarray(flop * s.dp * microbatches),
+    )
+
+
+def _with_balanced_end(stages: Stages, s: StrategyArrays, count: dict[str, int]) -> Stages:
+    """The last stage as a mean one: its share of the layers, the head and the embedding."""
+    share = 1.0 / s.pp
+    layers = {**stages.layers, "last": {kind: n * share for kind, n in count.items()}}
+    return Stages(
+        layers=layers,
+        has_embedding={**stages.has_embedding, "last": share},
+        has_head={**stages.has_head, "last": share},
     )
 
 

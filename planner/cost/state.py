@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.cost.adapters import adapter_parameters
 from planner.cost.arrays import BoolArray, FloatArray, StrategyArrays
 from planner.cost.batching import is_scalar_head
 from planner.cost.context import CallContext
@@ -14,6 +15,7 @@ from planner.cost.pipeline import KINDS, STAGES, Stages
 from planner.cost.shapes import kv_heads_per_rank, vocabulary_per_rank
 
 _FROZEN_WEIGHT_BYTES = 2.0  # bf16
+FROZEN_BASE = "frozen_base_bytes_per_parameter"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class StageParameters:
     """Ranks that hold the same dense weights: data x context parallel."""
     expert_shards: FloatArray
     """Ranks that hold the same experts: devices of a stage / (etp x ep), at least 1."""
+    adapters: StageParameters | None = None
+    """Trainable elements where the rest is frozen (LoRA); None when everything is trained."""
 
 
 def stage_parameters(context: CallContext, s: StrategyArrays, stages: Stages) -> StageParameters:
@@ -67,13 +71,17 @@ def stage_parameters(context: CallContext, s: StrategyArrays, stages: Stages) ->
         layers = np.asarray(sum(held[kind] * (layer[kind] + repeated) for kind in KINDS))
         dense[stage] = layers + ends[stage] + head * counts.final_norm
         expert[stage] = held["moe"] * experts
-    return StageParameters(
+    whole = StageParameters(
         dense=dense,
         expert=expert,
         ends=ends,
         dense_shards=(s.dp * s.cp).astype(np.float64),
         expert_shards=np.maximum(s.dp * s.cp * s.tp / (s.ep * s.etp), 1.0),
     )
+    if not context.workload.lora_rank:
+        return whole
+    trained = adapter_parameters(model, context.workload.lora_rank, s, stages)
+    return replace(whole, adapters=replace(whole, dense=trained[0], expert=trained[1]))
 
 
 @dataclass(frozen=True)
@@ -97,15 +105,23 @@ def training_state(
     ZeRO (arXiv:1910.02054): stage 1 shards the optimizer, 2 gradients too, 3 weights too, over
     the ranks that hold the same parameters. Bytes per parameter are the framework's
     `weight_bytes_per_parameter`, `gradient_bytes_...` and `optimizer_bytes_...`; with a bf16
-    Megatron distributed optimizer this is 6 + 12 / d.
+    Megatron distributed optimizer this is 6 + 12 / d. With adapters the frozen base has
+    `frozen_base_bytes_per_parameter` (bf16 unless the framework says else) and nothing beside.
+    Where ZeRO shards inside groups of `zero_shard_ranks`, d is no larger than that.
     """
     framework = context.framework
-    updated = _held(parameters, stage, s.zero_stage >= 1)
+    most = framework.value("zero_shard_ranks") or np.inf
+    frozen: FloatArray | float = 0.0
+    if parameters.adapters is not None:
+        frozen = _held(parameters, stage, s.zero_stage >= 3, most)
+        frozen = frozen * framework.value(FROZEN_BASE)
+        parameters = parameters.adapters
+    updated = _held(parameters, stage, s.zero_stage >= 1, most)
     optimizer = updated * framework.value("optimizer_bytes_per_parameter")
-    weights = _held(parameters, stage, s.zero_stage >= 3)
-    gradients = _held(parameters, stage, s.zero_stage >= 2)
+    weights = _held(parameters, stage, s.zero_stage >= 3, most)
+    gradients = _held(parameters, stage, s.zero_stage >= 2, most)
     return StateBytes(
-        weights=weights * framework.value("weight_bytes_per_parameter"),
+        weights=frozen + weights * framework.value("weight_bytes_per_parameter"),
         gradients=gradients * framework.value("gradient_bytes_per_parameter"),
         optimizer=np.where(s.optimizer_on_cpu, 0.0, optimizer),
         host_optimizer=np.where(s.optimizer_on_cpu, optimizer, 0.0),
@@ -120,10 +136,16 @@ def frozen_weights(s: StrategyArrays, parameters: StageParameters, stage: str) -
     return StateBytes(weights, none, none, none, none)
 
 
-def _held(parameters: StageParameters, stage: str, sharded: BoolArray) -> FloatArray:
-    """Elements on one device when dense weights and experts are sharded over their replicas."""
-    dense = parameters.dense[stage] / np.where(sharded, parameters.dense_shards, 1.0)
+def _held(
+    parameters: StageParameters, stage: str, sharded: BoolArray, most: float = np.inf
+) -> FloatArray:
+    """Elements on one device when dense weights and experts are sharded over their replicas.
+
+    Shards go to at most `most` ranks; groups of that many hold the same.
+    """
+    shards = np.minimum(parameters.dense_shards, most)
+    dense = parameters.dense[stage] / np.where(sharded, shards, 1.0)
     if not parameters.expert[stage].any():
         return np.asarray(dense)
-    expert = parameters.expert[stage] / np.where(sharded, parameters.expert_shards, 1.0)
-    return np.asarray(dense + expert)
+    shards = np.minimum(parameters.expert_shards, most)
+    return np.asarray(dense + parameters.expert[stage] / np.where(sharded, shards, 1.0))

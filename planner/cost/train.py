@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.cost.arrays import CallCosts, StrategyArrays
+from planner.cost.arrays import CallCosts, FloatArray, StrategyArrays
 from planner.cost.batching import is_scalar_head, response_share
 from planner.cost.bounds import bound_s, can_run
 from planner.cost.context import CallContext
@@ -20,12 +20,12 @@ from planner.cost.data_parallel import (
     replica_groups,
 )
 from planner.cost.flops import train_flop
-from planner.cost.layers import Parts
+from planner.cost.layers import WORD_BYTES, Parts
 from planner.cost.lengths import sequence_moments
 from planner.cost.memory import call_memory
 from planner.cost.passes import pass_costs
 from planner.cost.pipeline import STAGES, form_stages
-from planner.cost.schedule import pipeline_schedule
+from planner.cost.schedule import Schedule, pipeline_schedule
 from planner.cost.state import stage_parameters
 
 _OPTIMIZER_ROUNDS = 1.0
@@ -53,6 +53,7 @@ def train_cost(context: CallContext, s: StrategyArrays) -> CallCosts:
         context, s, groups, parameters, schedule.stage_s, layers, schedule.microbatches
     )
     parts["optimizer"] = optimizer_s(context, s, parameters)
+    parts["activation_copies"] = _activation_copies_s(context, s, batch.tokens, layers, schedule)
     parts = {name: seconds * batch.steps for name, seconds in parts.items()}
     memory = call_memory(context, s, batch, stages, parameters)
     add_stragglers(context, s, parts)
@@ -79,6 +80,24 @@ def train_cost(context: CallContext, s: StrategyArrays) -> CallCosts:
         resident_bytes=memory.resident,
         host_bytes_per_device=memory.host,
     )
+
+
+def _activation_copies_s(
+    context: CallContext,
+    s: StrategyArrays,
+    tokens: FloatArray,
+    layers: dict[str, FloatArray],
+    schedule: Schedule,
+) -> FloatArray:
+    """Checkpointed layer inputs that go to host memory and come back, one optimizer step, [n]."""
+    share = context.framework.value("activations_on_host")
+    if not share:
+        return np.zeros(len(s))
+    most = np.max([layers[stage] for stage in STAGES], axis=0)
+    split = np.where(s.sequence_parallel, s.tp, 1)
+    nbytes = 2.0 * tokens * context.model.hidden_size * WORD_BYTES / split * most
+    link = context.group.device.host_link_bandwidth_bytes_per_s
+    return np.asarray(share * schedule.microbatches * nbytes / link)
 
 
 def useful_train_flop(context: CallContext) -> float:

@@ -23,9 +23,10 @@ from planner.schema import (
 _USUAL_PROMPT_TOKENS = 110
 _PLAUSIBLE_PROMPT_TOKENS = (60, 200)
 _DTYPES: dict[str, DType] = {"bf16": "bf16", "fp8": "fp8", "fp8 blockwise": "fp8"}
+_ALGORITHMS = ("GRPO",)
 # gpu_memory_utilization where a case does not state it: the launchers' own defaults
 # (NeMo RL examples/configs/grpo_math_1B.yaml; verl rollout.yaml).
-_DEFAULT_MEMORY_FRACTION = {"vllm-nemo-rl": 0.6, "vllm-verl": 0.5}
+_DEFAULT_MEMORY_FRACTION = {"vllm-nemo-rl": 0.6, "vllm-verl": 0.5, "vllm-verl-eager": 0.5}
 _ENGINE_DEFAULT_SEQUENCES = 1024  # vLLM V1's max_num_seqs on these devices
 
 
@@ -49,11 +50,16 @@ def read_rl_case(case: dict[str, Any]) -> RLCase:
     Raises InputError, naming the case, for what it does not understand.
     """
     where = f"case {case.get('id')}"
-    if case.get("algorithm") != "GRPO":
+    if case.get("algorithm") not in _ALGORITHMS:
         raise InputError(f"not a whole RL step: {case.get('algorithm')}", where=where)
+    if not case["complete"]:
+        raise InputError("incomplete: something that a prediction needs is not stated", where=where)
     train, gen = case["train"], case["gen"]
     backend = str(train["backend"]).lower()
     framework, engine, space = _software(case["framework"], backend, where)
+    if engine == "vllm-verl" and gen.get("enforce_eager", True):
+        # verl's default until 0.6, and these cases state what differs from the defaults.
+        engine = "vllm-verl-eager"
     nodes = case["n_gpus"] // case["gpus_per_node"]
     cluster = parse_cluster(f"{device_id(case['gpu'], where)}:{nodes}x{case['gpus_per_node']}")
     workload = _workload(case, where)
@@ -100,7 +106,11 @@ def _software(name: str, backend: str, where: str) -> tuple[str, str, str]:
         return "nemo-rl", "vllm-nemo-rl", "nemo-rl-megatron"
     if name.startswith("verl (Megatron"):
         return "verl-megatron", "vllm-verl", "verl-megatron"
-    raise InputError(f"unknown framework {name!r}", where=where)
+    raise InputError(
+        f"unknown framework {name!r} with backend {backend!r}",
+        where=where,
+        remedy="Known: NeMo RL (Megatron, DTensor), verl with Megatron",
+    )
 
 
 def _workload(case: dict[str, Any], where: str) -> Workload:
@@ -122,8 +132,8 @@ def _workload(case: dict[str, Any], where: str) -> Workload:
         optimizer_steps=case["optimizer_steps_per_rl_step"],
         kl_weight=0.01,
         max_staleness=case["off_policy_lag_steps"],
-        train_dtype=_DTYPES[case["dtype_train"]],
-        generate_dtype=_DTYPES[case["dtype_gen"]],
+        train_dtype=_dtype(case, "dtype_train", where),
+        generate_dtype=_dtype(case, "dtype_gen", where),
     )
 
 
@@ -168,7 +178,7 @@ def _trainer(case: dict[str, Any], call: str, backend: str, where: str) -> Strat
         first_stage_layers=first,
         last_stage_layers=last,
         optimizer_on_cpu=train.get("optimizer_cpu_offload") == 1.0,
-        dtype=_DTYPES[case["dtype_train"]],
+        dtype=_dtype(case, "dtype_train", where),
     )
 
 
@@ -178,3 +188,9 @@ def _ends(layers: int, pp: int, train: dict[str, Any]) -> tuple[int, int]:
     if last and not first:
         first = (layers - last) // (pp - 1)
     return first or 0, last or 0
+
+
+def _dtype(case: dict[str, Any], field: str, where: str) -> DType:
+    if case[field] not in _DTYPES:
+        raise InputError(f"unknown {field} {case[field]!r}", where=where)
+    return _DTYPES[case[field]]

@@ -22,6 +22,8 @@ class Constant(Schema):
     """Plausible range, upper end."""
     source: Name
     """Where the value comes from: a publication, a fit, or an assumption."""
+    fitted: bool = False
+    """True when `rlmplan fit` adjusts it to measured cases."""
 
 
 class FrameworkProfile(Schema):

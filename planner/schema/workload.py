@@ -106,6 +106,8 @@ class Workload(Schema):
     """What scores responses on CPUs."""
     max_staleness: Staleness = 1
     """How many versions behind the policy a sample may be: plans with 0..max are considered."""
+    lora_rank: NonNegativeInt = 0
+    """Rank of the low-rank adapters that are trained beside frozen weights; 0 = all is trained."""
     train_dtype: DType = "bf16"
     """Precision of matrix products in training and forward calls."""
     generate_dtype: DType = "bf16"

@@ -27,7 +27,7 @@ CLUSTERS += ["h100", "h20", "h200", "h800", "l40s", "mi300x"]
 
 
 def test_all_devices_and_clusters_are_there() -> None:
-    assert len(list_devices()) == 34
+    assert len(list_devices()) == 36
     assert list_clusters() == sorted(CLUSTERS)
 
 

@@ -221,7 +221,7 @@ def test_the_catalogue_can_be_looked_at() -> None:
     assert "h100-80-sxm" in invoke("hardware", "list")
     assert "memory_bytes" in invoke("hardware", "show", "b200-sxm")
     assert json.loads(invoke("hardware", "show", "h100:4x8", "--json"))["groups"][0]["nodes"] == 4
-    assert len(json.loads(invoke("hardware", "list", "--json"))["devices"]) == 34
+    assert len(json.loads(invoke("hardware", "list", "--json"))["devices"]) == 36
     assert json.loads(invoke("schema", "PlanSet"))["title"] == "PlanSet"
 
 

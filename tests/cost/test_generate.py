@@ -27,6 +27,7 @@ from planner.cost.engine_kernels import EngineShapes
 from planner.cost.generate import PARTS, generate_cost
 from planner.cost.parameters import count_parameters
 from planner.cost.transfer import step_fixed_s, weight_sync_s
+from planner.cost.weight_formats import uniform
 from planner.schema import Constant, FrameworkProfile
 
 PROMPT = 100.0
@@ -40,9 +41,18 @@ def step_by_hand(context_tokens: float, running: float, engine, *, tp: int = 1) 
     products = matrices * (GEMM_START_S + GEMM_ROW_S * running)
     attention = layers * (ATTENTION_START_S + ATTENTION_TOKEN_S * running * context_tokens)
     reduces = 2 * layers * ALL_REDUCE_S if tp > 1 else 0.0
+    passes = layers * running * passes_by_hand(tp)
     host = engine.value("step_s") + layers * engine.value("layer_s")
     host += running * engine.value("sequence_step_s")
-    return products + attention + reduces + host
+    return products + attention + reduces + passes + host
+
+
+def passes_by_hand(tp: int = 1) -> float:
+    """Seconds that the small kernels of one layer of TINY take for one row: norms with the
+    residual 8 x 256 words, rotary embedding 2 x 512, activation 3 x 512, of two bytes each."""
+    device = context(response=fixed(100.0)).group.device
+    nbytes = 2 * (8 * 256 + (2 * 512 + 3 * 512) / tp)
+    return nbytes / (device.memory_bandwidth_bytes_per_s * device.memory_efficiency)
 
 
 def decode_s(cost) -> float:
@@ -91,7 +101,7 @@ def test_decode_time_falls_as_short_responses_finish() -> None:
     ]
     assert times[0] > times[1] > times[2]
     table = step_table(
-        context(response=fixed(100.0)), EngineShapes(*[np.array([1])] * 3), "bf16", 64
+        context(response=fixed(100.0)), EngineShapes(*[np.array([1])] * 3), uniform("bf16"), 64
     )
     step = table.step(np.array([0]), np.array([[64.0, 32.0, 8.0, 1.0]]), np.full((1, 4), 200.0))
     assert (np.diff(step.total_s[0]) < 0).all()
@@ -142,9 +152,9 @@ def test_pipeline_stages_decode_microbatches_in_turn() -> None:
     ctx = context(response=fixed(300.0), constants={"step_s": 0.0})
     whole = generate_cost(ctx, strategies(pp=[1], dp=[1]))
     split = generate_cost(ctx, strategies(pp=[2], dp=[1]))
+    product = GEMM_START_S + 32 * GEMM_ROW_S
     assert split.time_parts_s["decode_weights"][0] == pytest.approx(
-        300 * (16 * (GEMM_START_S + 32 * GEMM_ROW_S) + 2 * (GEMM_START_S + 32 * GEMM_ROW_S)),
-        rel=1e-3,
+        300 * (16 * product + 2 * product + 4 * 32 * passes_by_hand()), rel=1e-3
     )
     assert (
         split.time_parts_s["tp_communication"][0] > 0.0 == whole.time_parts_s["tp_communication"][0]
@@ -207,7 +217,10 @@ def test_laws(response, samples, staleness, model) -> None:
     assert all((part >= 0).all() for part in cost.time_parts_s.values())
     assert (cost.time_s >= cost.bound_s * (1 - 1e-9)).all()
     np.testing.assert_allclose(sum(cost.memory_parts_bytes.values()), cost.peak_bytes, rtol=1e-12)
-    np.testing.assert_allclose(cost.peak_bytes, 0.9 * ctx.group.device.memory_bytes, rtol=1e-12)
+    reserved = 0.9 * ctx.group.device.memory_bytes
+    if staleness == 0:
+        reserved -= ctx.engine.value("trainer_residue_bytes")
+    np.testing.assert_allclose(cost.peak_bytes, reserved, rtol=1e-12)
     assert len(np.unique(cost.useful_flop)) == 1
     assert (cost.depth > 0).all()
     by_dp = cost.time_s.reshape(3, 3, 4)
@@ -290,6 +303,7 @@ def test_cache_slots_bound_the_running_batch() -> None:
         samples=32,
         measured=True,
         cluster="h100:32x8",
+        staleness=1,
     )
     age = length_cells(response, 512).stationary_age
     row = strategies(tp=[8], dp=[16], memory_fraction=[0.8])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -189,7 +191,9 @@ def test_memory_never_grows_with_sharding(data, degree, experts):
     before = base.model_copy(update={"vpp": 1, "etp": 1, "sequence_parallel": True})
     after = before.model_copy(update=changes)
     assume(after.ep <= before.tp * before.cp * before.dp)
-    ctx = context(spec, sequences=4096)
+    # Even routing: spreading experts costs memory where some of them get more than their share.
+    even = framework("nemo-rl", moe_imbalance=1.0)
+    ctx = context(spec, sequences=4096, profile=even)
     one_step, two_step = train_cost(ctx, arrays(before)), train_cost(ctx, arrays(after))
     if degree == "dp" and before.zero_stage == 0:
         assert state_of(two_step) == state_of(one_step)
@@ -216,13 +220,19 @@ def test_offloading_frees_the_device_and_fills_the_host():
 
 
 def test_zero_3_gathers_a_few_layers():
-    alone = one(context(profile="fsdp2"), dp=1, zero_stage=3)
-    assert bytes_of(alone, "gathered") == 0.0
-    many = one(context(profile="fsdp2"), dp=64, zero_stage=3)
     layer = 218e6
     ends = 2 * 128256 * 4096
-    expected = 2 * (3 * layer + ends * 3) * 63 / 64
-    assert bytes_of(many, "gathered") == pytest.approx(expected, rel=0.01)
+    whole = 2 * (3 * layer + ends * 3)
+    # Shards in fp32 are no bf16 weights: even a single rank makes whole copies.
+    for ranks in (1, 64):
+        costs = one(context(profile="fsdp2"), dp=ranks, zero_stage=3)
+        assert bytes_of(costs, "gathered") == pytest.approx(whole, rel=0.01)
+    # A bf16 share is a part of the whole already.
+    half = framework("fsdp2", weight_bytes_per_parameter=2.0)
+    alone = one(context(profile=half), dp=1, zero_stage=3)
+    assert bytes_of(alone, "gathered") == 0.0
+    many = one(context(profile=half), dp=64, zero_stage=3)
+    assert bytes_of(many, "gathered") == pytest.approx(whole * 63 / 64, rel=0.01)
 
 
 def test_verdict_bands():
@@ -317,3 +327,74 @@ def test_imbalanced_routing_needs_more_memory():
     even = one(context(spec, profile=framework("nemo-rl", moe_imbalance=1.0)), dp=32, ep=8)
     uneven = one(context(spec, profile=framework("nemo-rl", moe_imbalance=1.5)), dp=32, ep=8)
     assert bytes_of(uneven, "activations") > 1.1 * bytes_of(even, "activations")
+
+
+def test_routing_cannot_be_uneven_over_one_rank():
+    even = one(context(QWEN3_30B, profile=framework("nemo-rl", moe_imbalance=1.0)), dp=32)
+    uneven = one(context(QWEN3_30B, profile=framework("nemo-rl", moe_imbalance=1.5)), dp=32)
+    assert bytes_of(uneven, "activations") == bytes_of(even, "activations")
+
+
+def test_zero_shards_inside_groups_of_a_given_size():
+    ctx = context(profile=framework("fsdp2", zero_shard_ranks=8))
+    assert state_of(one(ctx, dp=64, zero_stage=3)) == state_of(one(ctx, dp=8, zero_stage=3))
+    assert state_of(one(ctx, dp=4, zero_stage=3)) > state_of(one(ctx, dp=8, zero_stage=3))
+
+
+def test_adapters_need_gradients_and_moments_of_their_own_alone():
+    ctx = context(LLAMA_8B, profile="fsdp2")
+    adapted = replace(ctx, workload=ctx.workload.model_copy(update={"lora_rank": 16}))
+    costs = one(adapted, dp=1, zero_stage=3)
+    # q, k, v, o and the three matrices of a layer: rank x (inputs + outputs) each.
+    layer = 16 * (4 * 4096 + 2 * 4096 + 2 * 1024 + 3 * (4096 + 14336))
+    assert bytes_of(costs, "gradients") == pytest.approx(4 * 32 * layer)
+    assert bytes_of(costs, "optimizer") == pytest.approx(8 * 32 * layer)
+    base = ctx.framework.value("frozen_base_bytes_per_parameter") * 8.030e9
+    assert bytes_of(costs, "weights") == pytest.approx(base + 4 * 32 * layer, rel=1e-3)
+    # Split like the matrices they stand beside.
+    split = one(adapted, tp=4, dp=1, zero_stage=1)
+    assert bytes_of(split, "gradients") == pytest.approx(4 * 32 * layer / 4)
+
+
+def test_experts_carry_adapters_too():
+    ctx = context(QWEN3_30B, profile="fsdp2")
+    adapted = replace(ctx, workload=ctx.workload.model_copy(update={"lora_rank": 16}))
+    expert = 16 * 3 * (2048 + 768)
+    attention = 16 * (4 * 2048 + 2 * 4096 + 2 * 512)
+    expected = 4 * 48 * (128 * expert + attention)
+    assert bytes_of(one(adapted, dp=1), "gradients") == pytest.approx(expected)
+    spread = 4 * 48 * (128 * expert / 8 + attention)
+    assert bytes_of(one(adapted, dp=8, ep=8), "gradients") == pytest.approx(spread)
+
+
+def test_plain_attention_keeps_scores_unless_the_core_is_recomputed():
+    profile = framework("megatron", attention_unfused=1.0, unfused_score_bytes=5.0)
+    lengths = {"prompt": fixed(1), "response": fixed(4095), "sequences": 8}
+    plain, flash = context(profile=profile, **lengths), context(profile="megatron", **lengths)
+
+    def kept(ctx, recompute: str) -> float:
+        return bytes_of(one(ctx, packing=False, recompute=recompute), "activations")
+
+    # 5 a s^2 bytes in each of 32 layers (arXiv:2205.05198).
+    scores = 32 * 5 * 32 * 4096**2
+    assert kept(plain, "none") - kept(flash, "none") == pytest.approx(scores)
+    assert kept(plain, "selective") == kept(flash, "none")
+
+
+def test_an_all_gather_of_tokens_keeps_those_of_every_expert_rank():
+    gathers = framework("megatron", dispatch_gathers_tokens=1.0)
+    lengths = {"prompt": fixed(1), "response": fixed(4095), "sequences": 64}
+    exchange = one(context(QWEN3_30B, profile="megatron", **lengths), dp=8, ep=8, packing=False)
+    gather = one(context(QWEN3_30B, profile=gathers, **lengths), dp=8, ep=8, packing=False)
+    more = bytes_of(gather, "activations") - bytes_of(exchange, "activations")
+    assert more == pytest.approx(48 * 8 * 4096 * 2048 * 2)
+
+
+def test_a_whole_pipeline_stage_counts_weights_and_gradients_once():
+    whole = framework("fsdp2", whole_stage_bytes=6.0)
+    costs = one(context(LLAMA_70B, profile=whole), tp=8, pp=4, dp=4, zero_stage=3)
+    layer = 2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672
+    stage = (20 * layer + 129024 * 8192) / 8
+    # Beside them the fp32 gradients of three of its 20 layers wait for their reduction.
+    expected = 6 * stage + 4 * stage * 3 / 20
+    assert bytes_of(costs, "gathered") == pytest.approx(expected, rel=1e-3)

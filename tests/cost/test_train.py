@@ -350,6 +350,8 @@ def test_shipped_profiles_have_the_same_constants_within_their_ranges():
     keys = set(load_framework("generic").constants)
     for name in names:
         constants = load_framework(name).constants
-        assert set(constants) == keys
+        # Mechanisms of weight synchronisation have terms of their own.
+        assert {key for key in constants if not key.startswith("refit_")} | keys == keys
+        assert keys <= set(constants)
         for constant in constants.values():
             assert constant.low <= constant.value <= constant.high
