@@ -12,6 +12,9 @@ from planner.errors import InputError
 if TYPE_CHECKING:
     from planner.schema import Plan, PlanSet
 
+_LIMIT_BYTES = 64 * 2**20
+"""Far above any plan set."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
@@ -58,11 +61,11 @@ def read_plans(path: Path) -> PlanSet:
     """The plan set in a file; InputError names the file and the field that is wrong."""
     import json
 
-    from planner.catalog.data import validate
+    from planner.catalog.data import read_text, validate
     from planner.schema import SCHEMA_VERSION, PlanSet
 
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path, _LIMIT_BYTES))
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"not JSON ({error})",

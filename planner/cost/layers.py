@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.cost.arrays import FloatArray, StrategyArrays
+from planner.cost.arrays import DTYPES, FloatArray, StrategyArrays
 from planner.cost.attention import attention_core_s
 from planner.cost.batching import Batch
 from planner.cost.collectives import (
@@ -22,10 +22,12 @@ from planner.cost.collectives import (
     table_or_ring_s,
 )
 from planner.cost.context import CallContext
+from planner.cost.kernel_work import DTYPE_BYTES
 from planner.cost.linear import grouped_time, linear_time
 from planner.cost.shapes import (
     Gemm,
     attention_gemms,
+    expert_parameters,
     ffn_gemms,
     heads_per_rank,
     kv_heads_per_rank,
@@ -133,6 +135,9 @@ def moe_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Block:
     experts = grouped_time(
         context, ffn_gemms(model, moe.expert_ffn_size, s.etp), copies, local_experts, s.dtype
     )
+    least_s = expert_weight_bytes(context, s, batch) / (
+        context.group.device.memory_bandwidth_bytes_per_s
+    )
     router = Gemm(
         n=np.full(len(s), float(moe.num_experts)), k=np.full(len(s), float(model.hidden_size))
     )
@@ -153,12 +158,12 @@ def moe_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Block:
     elementwise, moved = norm + routed, norm_moved + routed_moved
     forward = {
         "compute": routing.forward,
-        "experts": experts.forward * stack,
+        "experts": np.maximum(experts.forward * stack, least_s),
         "elementwise": elementwise,
     }
     backward = {
         "compute": routing.backward,
-        "experts": experts.backward * stack,
+        "experts": np.maximum(experts.backward * stack, least_s),
         "elementwise": elementwise * BACKWARD_ELEMENTWISE,
     }
     exchange = _expert_parallel_s(context, s, own, moe.top_k)
@@ -170,6 +175,20 @@ def moe_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Block:
     shared = _ffn_block(context, s, batch, moe.shared_ffn_size, norm=False)
     joined = add_blocks(block, shared)
     return Block(joined.forward, joined.backward, block.last_forward, joined.elementwise_bytes)
+
+
+def expert_weight_bytes(context: CallContext, s: StrategyArrays, batch: Batch) -> FloatArray:
+    """Weights of the local experts that at least one token of the microbatch visits, bytes [n].
+
+    With c copies spread over E local experts at random, E (1 - (1 - 1/E)^c) experts are visited.
+    """
+    model, moe = context.model, context.model.moe
+    assert moe is not None
+    copies = batch.tokens / s.tp * s.etp * moe.top_k
+    local = np.maximum(moe.num_experts / s.ep, 1.0)
+    visited = -np.expm1(copies * np.log1p(-np.minimum(1.0 / local, 1 - 1e-12)))
+    width = np.array([DTYPE_BYTES[name] for name in DTYPES])[s.dtype]
+    return np.asarray(expert_parameters(model, s.ep, s.etp) * visited * width)
 
 
 def add_blocks(one: Block, other: Block) -> Block:

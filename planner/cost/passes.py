@@ -30,6 +30,7 @@ from planner.cost.layers import (
     attention_block,
     dense_block,
     elementwise_s,
+    expert_weight_bytes,
     moe_block,
 )
 from planner.cost.lengths import LengthMoments
@@ -38,7 +39,6 @@ from planner.cost.shapes import (
     Gemm,
     attention_parameters,
     dense_ffn_parameters,
-    expert_parameters,
     heads_per_rank,
     moe_layers,
     moe_shared_parameters,
@@ -144,7 +144,7 @@ def _kind_cost(
     floor = _launch_floor_s(context, s, batch, kind)
     latency = context.group.device.kernel_latency_s
     forward = _with_floor(block.forward, np.maximum(floor, rounds * latency))
-    weights = _weight_bytes(context, s, kind)
+    weights = _weight_bytes(context, s, batch, kind)
     assert block.elementwise_bytes is not None
     linear, core = _layer_flop(context, s, batch, kind)
     passes = 1.0
@@ -234,7 +234,7 @@ def _with_floor(parts: Parts, floor: FloatArray) -> Parts:
     return {**parts, "host": np.maximum(floor - busy, 0.0)}
 
 
-def _weight_bytes(context: CallContext, s: StrategyArrays, kind: str) -> FloatArray:
+def _weight_bytes(context: CallContext, s: StrategyArrays, batch: Batch, kind: str) -> FloatArray:
     """Bytes of one layer's weights on one device as products read them."""
     model = context.model
     parameters = attention_parameters(model, s.tp)
@@ -242,8 +242,8 @@ def _weight_bytes(context: CallContext, s: StrategyArrays, kind: str) -> FloatAr
         parameters = parameters + dense_ffn_parameters(model, s.tp)
     else:
         parameters = parameters + moe_shared_parameters(model, s.tp)
-        parameters = parameters + expert_parameters(model, s.ep, s.etp)
-    return np.asarray(parameters * np.array([DTYPE_BYTES[name] for name in DTYPES])[s.dtype])
+    read = np.asarray(parameters * np.array([DTYPE_BYTES[name] for name in DTYPES])[s.dtype])
+    return read + expert_weight_bytes(context, s, batch) if kind == "moe" else read
 
 
 def _layer_flop(
