@@ -20,7 +20,7 @@ TIE_ERROR_SHARE = 0.5
 this share of its relative error."""
 _VARIANTS_OF_UNIT = 8
 """Other layouts of each unit that are tried around the best plan of a class."""
-_SIMPLER_WITHIN = 0.002
+_SIMPLER_WITHIN = 0.004
 """Of plans this close, relative, the one with the fewest kinds of parallelism comes first."""
 
 
