@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.cli.files import output_folder
 from planner.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ def export(
     to: Annotated[str, typer.Option(help="Launcher: nemo-rl or verl.")],
     rank: Annotated[int, typer.Option(min=1, help="Which plan.")] = 1,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the launcher's files.")
+        Path,
+        typer.Option(
+            "--output", "-o", parser=output_folder, help="Folder for the launcher's files."
+        ),
     ] = Path("out"),
 ) -> None:
     """Write the configuration and launch script of one plan."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.cli.files import output_folder
+
 if TYPE_CHECKING:
     from planner.schema import PlanSet
 
@@ -113,6 +115,7 @@ def plan(
         typer.Option(
             "--output",
             "-o",
+            parser=output_folder,
             help="Folder for plans.json and one set of launcher files a plan.",
             rich_help_panel=OUTPUT,
         ),
