@@ -40,7 +40,7 @@ GAP = 0.005
 """A plan counts as proven best when the bound is this close, relative."""
 _ALTERNATIVE_GAP = 0.03
 """The same for the best plan of a class (asynchronous, say) that another class beats."""
-_SOLUTIONS_PER_PLAN = 4
+_SOLUTIONS_PER_PLAN = 2
 """Solutions asked for each plan shown, since many differ in a knob only."""
 
 

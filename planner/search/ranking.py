@@ -12,6 +12,7 @@ from planner.search.infeasible import Attempt
 from planner.search.options import Scope, UnitOptions
 from planner.search.placement import PlacementSolution
 from planner.search.words import placement_words
+from planner.simulate.bounds import work_depth_bound_s
 from planner.simulate.evaluate import evaluate_instance, used_devices
 from planner.simulate.instance import Instance
 
@@ -42,13 +43,14 @@ def rank_plans(
     """Price, sort and choose: the best first, at most `top`, none alike."""
     found: dict[str, tuple[tuple[float, str], Plan]] = {}
     for each in classes:
+        bound_s = work_depth_bound_s(instance, each.scope.staleness) if each.result.solutions else 0
         solved = [
             to_assignment(instance, each.scope, each.options, solution)
             for solution in each.result.solutions
         ]
         variants = _with_variants(instance, each, solved[0]) if solved else iter(())
         for assignment in (*solved, *variants):
-            prediction = evaluate_instance(instance, assignment)
+            prediction = evaluate_instance(instance, assignment, bound_s=bound_s)
             if assignment not in solved and not _leaves_margin(prediction):
                 continue
             ranked = Plan(

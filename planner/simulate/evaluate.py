@@ -53,8 +53,10 @@ def evaluate(plan: Plan | Assignment, workload: Workload, cluster: Cluster) -> P
     return evaluate_instance(instance, assignment)
 
 
-def evaluate_instance(instance: Instance, assignment: Assignment) -> Prediction:
-    """`evaluate` with everything loaded."""
+def evaluate_instance(
+    instance: Instance, assignment: Assignment, *, bound_s: float | None = None
+) -> Prediction:
+    """`evaluate` with everything loaded; `bound_s` is the work-depth bound if it is known."""
     check_assignment(instance, assignment)
     costs = {
         call.name: _price(instance, assignment, call)
@@ -69,7 +71,8 @@ def evaluate_instance(instance: Instance, assignment: Assignment) -> Prediction:
         call.name: _predict(instance, assignment, call, costs, schedule) for call in instance.calls
     }
     devices = used_devices(assignment)
-    bound_s = work_depth_bound_s(instance, assignment.staleness)
+    if bound_s is None:
+        bound_s = work_depth_bound_s(instance, assignment.staleness)
     return Prediction(
         step_time_s=step_time_s,
         step_time_interval_s=_interval(instance, step_time_s, bound_s),
