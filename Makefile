@@ -43,6 +43,7 @@ launcher-test: $(VENV)/.installed
 		$(BIN)/python -m pytest -o addopts="" -q -m launcher
 
 bench: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[distil]'
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
 # Figures of docs/accuracy.md; some minutes, as constants are refitted with groups left out.

@@ -105,6 +105,12 @@ def _check(chosen: Plan, plan_set: PlanSet, where: str) -> None:
             where=place,
             remedy="Plan again",
         )
+    if set(chosen.calls) != set(again.calls):
+        raise InputError(
+            f"has the calls {sorted(chosen.calls)}, the workload needs {sorted(again.calls)}",
+            where=f"{place}: calls",
+            remedy="Plan again",
+        )
     for name, call in chosen.calls.items():
         assigned = chosen.assignment
         given = (call.mesh, call.strategy)

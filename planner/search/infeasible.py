@@ -22,6 +22,8 @@ from planner.simulate.instance import Instance, make_instance
 GIB = 1024.0**3
 _LARGEST_NODES = 1024
 _FULL_NODE = 8
+# Larger clusters are tried with few mesh sizes: a plan is as likely, and found much sooner.
+_ALL_SIZES_UP_TO = 32
 # Any plan answers the question, so its proof may be this far off.
 _ANY_PLAN_GAP = 0.9
 
@@ -41,13 +43,7 @@ def explain_infeasible(instance: Instance, attempts: list[Attempt]) -> Infeasibl
     reason = _first_reason(instance, attempt) or _together(instance, attempt.result)
     remedy = None
     if _lacks_memory(attempt):
-        # Where placement is free, whatever fits with a split engine fits synchronously too.
-        scopes = [
-            replace(each.scope, few_sizes=True)
-            for each in attempts
-            if each.scope.placement != "free" or each.scope.staleness == 0
-        ]
-        remedy = _larger_cluster(instance, scopes) or (
+        remedy = _larger_cluster(instance, [each.scope for each in attempts]) or (
             "Use smaller models, more memory on each device, or shorter sequences"
         )
     return InfeasibleError(
@@ -143,49 +139,60 @@ def _unit_reason(instance: Instance, scope: Scope, name: str) -> str:
 
 
 def _larger_cluster(instance: Instance, scopes: list[Scope]) -> str | None:
-    """The smallest number of the same devices that would do, found by doubling and bisecting.
+    """The smallest cluster of the same devices, among the usual sizes, that would do."""
+    for size in larger_clusters(instance.cluster):
+        if _fits(instance, scopes, size):
+            shapes = " + ".join(
+                f"{group.nodes} x {group.devices_per_node} {group.device.id}"
+                for group in size.groups
+            )
+            return f"It would fit on {size.devices} of these devices ({shapes})"
+    return None
 
-    Feasibility is not monotone in the number of devices (a batch must divide), so a smaller
-    cluster may do as well; the one named does.
+
+def larger_clusters(cluster: Cluster) -> list[Cluster]:
+    """Clusters of usual sizes above this one, ascending.
+
+    A lone node grows to 2, 4 and 8 devices first. Then nodes are added to the first group (all
+    other groups grow in proportion): one, two and three more, and 2^i and 3 x 2^i.
     """
-    cluster = instance.cluster
-    low, high = 0, 1
-    while not _fits(instance, scopes, grown(cluster, high)):
-        low, high = high, 2 * high
-        if max(group.nodes for group in grown(cluster, high).groups) > _LARGEST_NODES:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _fits(instance, scopes, grown(cluster, middle)):
-            high = middle
-        else:
-            low = middle
-    size = grown(cluster, high)
-    shapes = " + ".join(
-        f"{group.nodes} x {group.devices_per_node} {group.device.id}" for group in size.groups
-    )
-    return f"It would fit on {size.devices} of these devices ({shapes})"
+    first = cluster.groups[0]
+    found: list[Cluster] = []
+    per_node = first.devices_per_node
+    if len(cluster.groups) == 1 and first.nodes == 1:
+        found = [_shaped(cluster, 1, size) for size in (2, 4, 8) if size > per_node]
+        per_node = max(per_node, _FULL_NODE)
+    powers = [1 << i for i in range(_LARGEST_NODES.bit_length())]
+    usual = {*powers, *(3 * power for power in powers), *(first.nodes + i for i in (1, 2, 3))}
+    return found + [
+        _shaped(cluster, nodes, per_node)
+        for nodes in sorted(usual)
+        if first.nodes < nodes <= _LARGEST_NODES
+    ]
 
 
-def grown(cluster: Cluster, steps: int) -> Cluster:
-    """The cluster, larger: a lone node fills up to 8 devices first, then nodes are added.
-
-    One step is one device of a lone node that is not full, else one node of every group.
-    """
-    groups = []
-    for group in cluster.groups:
-        full = max(_FULL_NODE, group.devices_per_node)
-        wanted = group.devices + steps
-        if group.nodes == 1 and group.devices_per_node < full:
-            per_node = min(full, wanted)
-            nodes = math.ceil(wanted / per_node)
-        else:
-            per_node, nodes = group.devices_per_node, group.nodes + steps
-        groups.append(group.model_copy(update={"nodes": nodes, "devices_per_node": per_node}))
-    return cluster.model_copy(update={"groups": tuple(groups)})
+def _shaped(cluster: Cluster, nodes: int, devices_per_node: int) -> Cluster:
+    first, *others = cluster.groups
+    ratio = devices_per_node / first.devices_per_node
+    domain = max(first.device.scale_up_domain_devices, devices_per_node)
+    changes: dict[str, object] = {
+        "nodes": nodes,
+        "devices_per_node": devices_per_node,
+        # A larger node of the same kind has more host memory and joins all its devices.
+        "host_memory_bytes": round(first.host_memory_bytes * ratio),
+        "device": first.device.model_copy(update={"scale_up_domain_devices": domain}),
+    }
+    grown = [first.model_copy(update=changes)]
+    grown += [
+        other.model_copy(update={"nodes": math.ceil(other.nodes * nodes / first.nodes)})
+        for other in others
+    ]
+    return cluster.model_copy(update={"groups": tuple(grown)})
 
 
 def _fits(instance: Instance, scopes: list[Scope], cluster: Cluster) -> bool:
+    if cluster.devices > _ALL_SIZES_UP_TO:
+        scopes = [replace(scope, few_sizes=True) for scope in scopes]
     return any(_fits_in(instance, scope, cluster) for scope in scopes)
 
 

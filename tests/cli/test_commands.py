@@ -185,6 +185,16 @@ def test_export_refuses_plans_that_do_not_hold_together(
     assert not (tmp_path / "out").exists()
 
 
+def test_export_refuses_a_plan_that_lacks_a_call(plans_file: Path, tmp_path: Path) -> None:
+    content = json.loads(plans_file.read_text())
+    del content["plans"][0]["calls"]["actor_train"]
+    edited = tmp_path / "edited.json"
+    edited.write_text(json.dumps(content))
+    result = CliRunner().invoke(app, ["export", str(edited), "--to", "verl"])
+    assert isinstance(result.exception, PlannerError)
+    assert "actor_train" in str(result.exception)
+
+
 def test_an_output_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = process(*SMALL, "--output", str(tmp_path / "file" / "out"))

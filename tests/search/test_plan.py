@@ -12,6 +12,7 @@ import planner
 from planner.catalog.workloads import Problem, problem_from
 from planner.measure.rl_cases import RLCase, read_rl_case
 from planner.schema import PlanSet
+from planner.search.infeasible import larger_clusters
 from planner.simulate.evaluate import evaluate
 
 TESTS = Path(__file__).parents[1]
@@ -163,6 +164,25 @@ def test_the_named_cluster_would_do(nodes: int) -> None:
     assert named == 4
     with pytest.raises(planner.InfeasibleError):
         solve(problem(named - 1), space="verl-fsdp")
+
+
+def test_the_named_cluster_is_the_smallest_usual_one() -> None:
+    problem = small(cluster="h100:1x2")
+    workload = problem.workload.model_copy(
+        update={"models": {"actor": planner.load_model("Qwen/Qwen3-32B")}}
+    )
+    with pytest.raises(planner.InfeasibleError) as raised:
+        planner.plan(workload, problem.cluster)
+    sizes = larger_clusters(problem.cluster)
+    assert [size.devices for size in sizes[:4]] == [4, 8, 16, 24]
+    fits = []
+    for size in sizes[:3]:
+        try:
+            planner.plan(workload, size, top=1)
+            fits.append(size.devices)
+        except planner.InfeasibleError:
+            pass
+    assert f"It would fit on {fits[0]} of these devices" in str(raised.value)
 
 
 def test_a_device_without_the_wanted_precision_is_named() -> None:
