@@ -53,8 +53,12 @@ def fit(
         typer.Option(help="Constant to fit (default: those the profile marks as fitted)."),
     ] = None,
     metric: Annotated[
-        str, typer.Option(help="Figure to fit to: step_time, throughput, peak_memory ...")
-    ] = "step_time",
+        str | None,
+        typer.Option(
+            help="Figure to fit to: step_time, throughput, peak_memory ... (default: the main one "
+            "of each kind of case)."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print, write nothing.")] = False,
 ) -> None:
     """Fit a profile's constants to measured cases, leaving out whole groups to check them."""
