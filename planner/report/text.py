@@ -183,7 +183,8 @@ def _proof(plan_set: PlanSet) -> Text:
         proof = "proven best" if search.optimal else "best found, proof not closed"
         text.append("Bounds  ", style="bold")
         text.append(
-            f"{proof}: no plan of this space is under {seconds(search.bound_s)} in this model "
+            f"{proof}: no plan of this space within the memory limit below is under "
+            f"{seconds(search.bound_s)} in this model "
             f"(gap {percent(search.gap)}); no plan on this hardware is under "
             f"{seconds(best.work_depth_bound_s)} (work and depth; the best plan takes "
             f"{best.step_time_s / best.work_depth_bound_s:.1f} times that).\n"

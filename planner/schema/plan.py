@@ -106,7 +106,8 @@ class Plan(Prediction):
     devices: PositiveInt
     """Devices that the plan reserves."""
     bound_s: NonNegativeFloat
-    """Proven lower bound on the step time of every plan of the search space."""
+    """Proven lower bound, seconds, on the step time of every plan of the search space that stays
+    within the share of memory that the assumptions name."""
     launchers: tuple[Name, ...]
     """Launchers whose files `rlmplan export` writes for this plan."""
 

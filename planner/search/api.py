@@ -99,7 +99,7 @@ def plan(
         objective=objective,
         plans=tuple(each.model_copy(update={"bound_s": report.bound_s}) for each in plans),
         search=report,
-        assumptions=_assumptions(instance),
+        assumptions=_assumptions(instance, memory_share),
         input_hashes=input_hashes(instance, chosen),
     )
 
@@ -142,7 +142,7 @@ def _solve_classes(
             known[key] = unit_options(instance, scope, unit)
         return known[key]
 
-    # Asynchronous classes first: where they win, which is often, they cut the others short.
+    # Asynchronous classes first: where they win, which is often, the others need a rough proof.
     ordered = sorted(wanted, key=lambda scope: -scope.staleness)
     for index, scope in enumerate(ordered):
         options = {unit.name: priced(scope, unit) for unit in instance.units}
@@ -202,8 +202,12 @@ def _report(
     )
 
 
-def _assumptions(instance: Instance) -> tuple[str, ...]:
+def _assumptions(instance: Instance, memory_share: float) -> tuple[str, ...]:
     lines = [*instance.workload.assumptions, *instance.cluster.assumptions]
+    lines.append(
+        f"plans fill at most {100 * memory_share:.0f} % of a device's usable memory"
+        + (": none leaves the usual margin" if memory_share == 1.0 else "; the bound is for these")
+    )
     for group in instance.cluster.groups:
         if not group.device.kernel_table_is_own:
             lines.append(
