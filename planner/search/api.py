@@ -80,7 +80,7 @@ def plan(
     plans: list[Plan] = []
     # Plans that leave a margin of memory come first; tight ones only where there is no other.
     for memory_share in (FITS_SHARE, 1.0):
-        wanted = scopes(chosen, workload, memory_share)
+        wanted = scopes(instance, chosen, memory_share)
         classes = _solve_classes(instance, wanted, top, started, deadline_s, gap, cancel)
         unsolved = [scope for scope in wanted if scope not in [each.scope for each in classes]]
         plans = rank_plans(instance, chosen, classes, top, gap)

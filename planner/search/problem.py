@@ -49,11 +49,13 @@ class WeightSync:
     engine: str
     after_call: str
     before_call: str
-    """The generation call of the next step."""
+    """The call that needs the new weights, of the next step as a rule."""
     shared_s: float
     """Seconds when the two units share devices."""
     disjoint_s: float
     """Seconds when they do not."""
+    same_iteration: bool = False
+    """True when `before_call` is that of the same step: it waits for the sync."""
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from planner.schema import SearchSpace, Workload
+from planner.schema import SearchSpace
 from planner.search.options import Scope, UnitOptions
 from planner.search.problem import PlacementProblem, WeightSync
-from planner.simulate.instance import SYNC_AFTER, SYNC_BEFORE, Instance
+from planner.simulate.instance import Instance
 
 Pairs = tuple[tuple[str, str], ...]
 
 
-def scopes(space: SearchSpace, workload: Workload, memory_share: float) -> list[Scope]:
-    """The classes of plans that the space offers, synchronous ones first."""
-    most = min(space.max_staleness, workload.max_staleness)
+def scopes(instance: Instance, space: SearchSpace, memory_share: float) -> list[Scope]:
+    """The classes of plans that the space offers, synchronous ones first.
+
+    Without generation no sample can be stale, and there is nothing to disaggregate.
+    """
+    most = min(space.max_staleness, instance.workload.max_staleness)
+    placements = space.placements
+    if not instance.engines:
+        most = 0
+        if len(placements) > 1:
+            placements = tuple(name for name in placements if name != "disaggregated")
     levels = [level for level in range(most + 1) if level <= 2 or level & (level - 1) == 0]
     if most not in levels:
         levels.append(most)
     found: list[Scope] = []
     for staleness in levels:
-        for placement in space.placements:
+        for placement in placements:
             if staleness > 0 and placement == "colocated":
                 continue  # samples cannot be generated while the same devices train
             found.append(Scope(space, placement, staleness, memory_share))
@@ -35,15 +43,17 @@ def placement_problem(
         units=tuple(options[unit.name].unit for unit in instance.units),
         edges=instance.edges,
         host_calls_s=instance.host_calls_s,
-        syncs=(
+        syncs=tuple(
             WeightSync(
-                trainer=_unit_name(instance, SYNC_AFTER),
-                engine=_unit_name(instance, SYNC_BEFORE),
-                after_call=SYNC_AFTER,
-                before_call=SYNC_BEFORE,
-                shared_s=instance.sync_s(shared=True),
-                disjoint_s=instance.sync_s(shared=False),
-            ),
+                trainer=sync.trainer,
+                engine=sync.receiver,
+                after_call=sync.after_call,
+                before_call=sync.before_call,
+                shared_s=instance.sync_s(sync, shared=True),
+                disjoint_s=instance.sync_s(sync, shared=False),
+                same_iteration=sync.same_iteration,
+            )
+            for sync in instance.syncs
         ),
         group_devices=tuple(group.devices for group in groups),
         group_devices_per_node=tuple(group.devices_per_node for group in groups),
@@ -58,27 +68,30 @@ def placement_problem(
     )
 
 
-def _unit_name(instance: Instance, call: str) -> str:
-    unit = instance.unit_of(call)
-    assert unit is not None, f"{call} runs on no device"
-    return unit.name
-
-
 def _relations(instance: Instance, scope: Scope) -> tuple[Pairs, Pairs]:
     """Pairs of units that must share all devices, and that must share none."""
     names = [unit.name for unit in instance.units]
-    engine = _unit_name(instance, SYNC_BEFORE)
+    engines = instance.engines
     if scope.placement == "free":
         if scope.staleness == 0:
             return (), ()
-        return (), ((engine, _unit_name(instance, SYNC_AFTER)),)
+        # An engine whose weights are in training cannot take turns with the trainer and flow.
+        return (), tuple(
+            (sync.receiver, sync.trainer) for sync in instance.syncs if sync.receiver in engines
+        )
     own = [name for name in scope.space.own_devices.get(scope.placement, ()) if name in names]
     together = [
         name
         for name in names
-        if name not in own and (scope.placement == "colocated" or name != engine)
+        if name not in own and (scope.placement == "colocated" or name not in engines)
     ]
     share = tuple((together[0], other) for other in together[1:])
-    apart = [*own, *([engine] if scope.placement == "disaggregated" else [])]
-    disjoint = {tuple(sorted((name, other))) for name in apart for other in names if other != name}
+    disjoint = {tuple(sorted((name, other))) for name in own for other in names if other != name}
+    if scope.placement == "disaggregated":
+        disjoint |= {
+            tuple(sorted((engine, other)))
+            for engine in engines
+            for other in names
+            if other not in engines
+        }
     return share, tuple(sorted((a, b) for a, b in disjoint))

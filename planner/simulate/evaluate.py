@@ -22,7 +22,7 @@ from planner.schema import (
 from planner.schema.plan import MemoryVerdict
 from planner.simulate.bounds import work_depth_bound_s
 from planner.simulate.check import check_assignment
-from planner.simulate.instance import SYNC, SYNC_AFTER, SYNC_BEFORE, Instance, make_instance
+from planner.simulate.instance import Instance, make_instance
 from planner.simulate.schedule import DeviceRange, Schedule, schedule_on_meshes
 from planner.workload.units import CallUnit
 
@@ -63,8 +63,8 @@ def evaluate_instance(
         for call in instance.calls
         if call.kind != "environment"
     }
-    sync_s = _sync_s(instance, assignment)
-    schedule = _schedule(instance, assignment, costs, sync_s)
+    syncs_s = _syncs_s(instance, assignment)
+    schedule = _schedule(instance, assignment, costs, syncs_s)
     # The workers' throughput bounds a step even where their latency hides behind other steps.
     step_time_s = max(schedule.step_time_s, instance.pool_s) + instance.fixed_s
     calls = {
@@ -81,7 +81,7 @@ def evaluate_instance(
         cost_per_step_usd=_cost_usd(instance.cluster, assignment, step_time_s),
         staleness=assignment.staleness,
         calls=calls,
-        overheads_s={SYNC: sync_s, "step_overhead": instance.fixed_s},
+        overheads_s=syncs_s | {"step_overhead": instance.fixed_s},
         fits=all(call.memory_verdict != "does not fit" for call in calls.values()),
     )
 
@@ -122,21 +122,35 @@ def _price(instance: Instance, assignment: Assignment, call: Call) -> CallCosts:
     return costs
 
 
-def _sync_s(instance: Instance, assignment: Assignment) -> float:
-    shared = assignment.meshes[SYNC_AFTER].overlaps(assignment.meshes[SYNC_BEFORE])
-    return instance.sync_s(shared=shared)
+def _syncs_s(instance: Instance, assignment: Assignment) -> dict[str, float]:
+    """Seconds of every weight transfer by name."""
+    meshes = assignment.meshes
+    return {
+        sync.name: instance.sync_s(
+            sync, shared=meshes[sync.after_call].overlaps(meshes[sync.before_call])
+        )
+        for sync in instance.syncs
+    }
 
 
 def _schedule(
-    instance: Instance, assignment: Assignment, costs: dict[str, CallCosts], sync_s: float
+    instance: Instance,
+    assignment: Assignment,
+    costs: dict[str, CallCosts],
+    syncs_s: dict[str, float],
 ) -> Schedule:
     ranges = {name: [device_range(instance.cluster, assignment.meshes[name])] for name in costs}
     durations = {name: float(cost.time_s[0]) for name, cost in costs.items()}
-    durations |= instance.host_calls_s | {SYNC: sync_s}
-    ranges[SYNC] = ranges[SYNC_AFTER] + ranges[SYNC_BEFORE]
+    durations |= instance.host_calls_s | syncs_s
+    edges = list(instance.edges)
+    for sync in instance.syncs:
+        ranges[sync.name] = ranges[sync.after_call] + ranges[sync.before_call]
+        edges.append((sync.after_call, sync.name))
+        if sync.same_iteration:
+            edges.append((sync.name, sync.before_call))
     return schedule_on_meshes(
         durations,
-        [*instance.edges, (SYNC_AFTER, SYNC)],
+        edges,
         ranges,
         staleness=assignment.staleness,
     )

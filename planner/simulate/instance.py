@@ -14,16 +14,15 @@ from planner.schema import Call, Cluster, FrameworkProfile, ModelSpec, NodeGroup
 from planner.workload.algorithms import build_graph
 from planner.workload.environment import environment_s, pool_s
 from planner.workload.graph import calls_in_order
-from planner.workload.units import CallUnit, units_of
+from planner.workload.units import SYNC, CallUnit, WeightTransfer, transfers_of, units_of
 
 if TYPE_CHECKING:
     import networkx as nx
 
-SYNC = "weight_sync"
-"""Name of the event that brings new weights to the engine."""
+__all__ = ["POOL", "SYNC", "Instance", "make_instance"]
+
 POOL = ":pool"
 """Suffix of the event that stands for the whole work of an environment call's workers."""
-SYNC_AFTER, SYNC_BEFORE = "actor_train", "generate"
 
 
 @dataclass(frozen=True)
@@ -105,12 +104,26 @@ class Instance:
             staleness=staleness,
         )
 
-    def sync_s(self, *, shared: bool) -> float:
-        """Seconds of one weight sync from the actor's trainer to the engine.
+    @property
+    def syncs(self) -> tuple[WeightTransfer, ...]:
+        """Weight transfers of a step, from each trained role to the units with other copies."""
+        return transfers_of(self.graph, self.units)
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """Units that generate."""
+        return tuple(
+            unit.name
+            for unit in self.units
+            if any(self.call(name).kind == "generate" for name in unit.calls)
+        )
+
+    def sync_s(self, sync: WeightTransfer, *, shared: bool) -> float:
+        """Seconds of one weight sync from a trainer to an engine.
 
         The trainer's bf16 weights travel; an engine of lower precision quantises on arrival.
         """
-        return weight_sync_s(self.workload.models["actor"], self.framework, "bf16", shared)
+        return weight_sync_s(self.workload.models[sync.role], self.framework, "bf16", shared)
 
     @property
     def fixed_s(self) -> float:

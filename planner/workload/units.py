@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from planner.schema import Call
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     import networkx as nx
 
 
+ENGINE = "engine"
+"""Unit in which the actor generates."""
+
+
 class CallUnit(NamedTuple):
     """Calls that run on the same devices in the same layout, one after the other."""
 
@@ -18,6 +23,58 @@ class CallUnit(NamedTuple):
     """The role, or "engine" for generation."""
     calls: tuple[str, ...]
     """In topological order."""
+
+
+class WeightTransfer(NamedTuple):
+    """New weights of a trained role, on their way to a unit that has a copy of its own."""
+
+    name: str
+    """Name of the event: `weight_sync` to the engine of the actor, `weight_sync:UNIT` to others."""
+    role: str
+    """The model that is trained."""
+    trainer: str
+    """Unit that trains it."""
+    receiver: str
+    """Unit that runs another copy of it."""
+    after_call: str
+    """The role's last training call of the iteration."""
+    before_call: str
+    """The receiver's first call that needs the new weights."""
+    same_iteration: bool
+    """True when `before_call` depends on `after_call`; else it is that of the next iteration."""
+
+
+SYNC = "weight_sync"
+"""Name of the event that brings new weights to the actor's engine, and prefix of all others."""
+
+
+def transfers_of(graph: nx.DiGraph, units: Sequence[CallUnit]) -> tuple[WeightTransfer, ...]:
+    """The weight transfers of a step: one to every unit that runs a role trained elsewhere.
+
+    An algorithm without such a unit (preference training, say) has none.
+    """
+    import networkx as nx
+
+    calls = calls_in_order(graph)
+    unit_of = {name: unit.name for unit in units for name in unit.calls}
+    trained = {call.role: call.name for call in calls if call.kind == "train"}
+    found: dict[tuple[str, str], WeightTransfer] = {}
+    for call in calls:
+        train = trained.get(call.role)
+        if train is None or call.kind == "train" or unit_of[call.name] == unit_of[train]:
+            continue
+        receiver = unit_of[call.name]
+        transfer = WeightTransfer(
+            name=SYNC if receiver == ENGINE else f"{SYNC}:{receiver}",
+            role=call.role,
+            trainer=unit_of[train],
+            receiver=receiver,
+            after_call=train,
+            before_call=call.name,
+            same_iteration=nx.has_path(graph, train, call.name),
+        )
+        found.setdefault((call.role, receiver), transfer)
+    return tuple(found.values())
 
 
 def units_of(
@@ -38,7 +95,7 @@ def units_of(
 
 def _unit_name(call: Call, reference_shares_actor_layout: bool) -> str:
     if call.kind == "generate":
-        return "engine" if call.role == "actor" else f"{call.role}_engine"
+        return ENGINE if call.role == "actor" else f"{call.role}_engine"
     if call.role == "reference" and reference_shares_actor_layout:
         return "actor"
     return call.role

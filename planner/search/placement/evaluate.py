@@ -155,13 +155,12 @@ class Evaluator:
         """A plan with real places under relations whose best schedule is known, or None if no
         places were found."""
         instance = self.instance
-        touching = sum(
-            instance.bit(s.trainer, s.engine)
-            for s in instance.syncs
-            if s.trainer != s.engine
-            and s.shared_s < s.disjoint_s
-            and not instance.is_disjoint(disjoint, s.trainer, s.engine)
-        )
+        touching = 0
+        for s in instance.syncs:
+            shared = not instance.is_disjoint(disjoint, s.trainer, s.engine)
+            if s.trainer != s.engine and s.shared_s < s.disjoint_s and shared:
+                # Two syncs may be between the same meshes.
+                touching |= instance.bit(s.trainer, s.engine)
         places = realise(instance, keys, disjoint, touching, host)
         if places.first is None:
             self.exact &= places.exhaustive

@@ -201,6 +201,8 @@ def compile_instance(problem: PlacementProblem) -> Instance:
         syncs.append(Sync(*pair, float(sync.shared_s), float(sync.disjoint_s)))
         _known(sync.before_call, index)
         arcs.append((index[_known(sync.after_call, index)], len(events)))
+        if sync.same_iteration:
+            arcs.append((len(events), index[sync.before_call]))
         events.append(f"sync {number}")
         event_meshes.append(frozenset(pair))
     apart = frozenset(
