@@ -15,6 +15,7 @@ from planner.search.words import placement_words
 from planner.simulate.bounds import work_depth_bound_s
 from planner.simulate.evaluate import evaluate_instance, used_devices
 from planner.simulate.instance import Instance
+from planner.simulate.prices import price_assignments
 
 TIE_ERROR_SHARE = 0.5
 """Plans of one workload and framework share most of the model's error: they count as ties within
@@ -48,9 +49,11 @@ def rank_plans(
             to_assignment(instance, each.scope, each.options, solution)
             for solution in each.result.solutions
         ]
-        variants = _with_variants(instance, each, solved[0]) if solved else iter(())
-        for assignment in (*solved, *variants):
-            prediction = evaluate_instance(instance, assignment, bound_s=bound_s)
+        variants = _with_variants(instance, each, solved[0]) if solved else ()
+        assignments = (*solved, *variants)
+        prices = price_assignments(instance, assignments)
+        for assignment in assignments:
+            prediction = evaluate_instance(instance, assignment, bound_s=bound_s, prices=prices)
             if assignment not in solved and not _leaves_margin(prediction):
                 continue
             ranked = Plan(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from planner.catalog.spaces import load_space
-from planner.cost.arrays import CallCosts, StrategyArrays
-from planner.cost.calls import call_costs
+from planner.cost.arrays import CallCosts
 from planner.cost.memory import usable_bytes, verdict
 from planner.errors import InputError
 from planner.schema import (
@@ -23,6 +22,7 @@ from planner.schema.plan import MemoryVerdict
 from planner.simulate.bounds import work_depth_bound_s
 from planner.simulate.check import check_assignment
 from planner.simulate.instance import Instance, make_instance
+from planner.simulate.prices import Prices, price_assignments, price_key
 from planner.simulate.schedule import DeviceRange, Schedule, schedule_on_meshes
 from planner.workload.units import CallUnit
 
@@ -54,12 +54,19 @@ def evaluate(plan: Plan | Assignment, workload: Workload, cluster: Cluster) -> P
 
 
 def evaluate_instance(
-    instance: Instance, assignment: Assignment, *, bound_s: float | None = None
+    instance: Instance,
+    assignment: Assignment,
+    *,
+    bound_s: float | None = None,
+    prices: Prices | None = None,
 ) -> Prediction:
-    """`evaluate` with everything loaded; `bound_s` is the work-depth bound if it is known."""
+    """`evaluate` with everything loaded; `bound_s` is the work-depth bound if it is known, and
+    `prices` those of the assignment's calls (`price_assignments`)."""
     check_assignment(instance, assignment)
+    if prices is None:
+        prices = price_assignments(instance, [assignment])
     costs = {
-        call.name: _price(instance, assignment, call)
+        call.name: _price(instance, assignment, call, prices)
         for call in instance.calls
         if call.kind != "environment"
     }
@@ -108,11 +115,10 @@ def _used_by_group(assignment: Assignment) -> dict[str, int]:
     return {group: len(devices) for group, devices in seen.items()}
 
 
-def _price(instance: Instance, assignment: Assignment, call: Call) -> CallCosts:
-    group = instance.cluster.group(assignment.meshes[call.name].group)
-    strategies = StrategyArrays.from_strategies([assignment.strategies[call.name]])
-    costs = call_costs(instance.context(call, group, assignment.staleness), strategies)
+def _price(instance: Instance, assignment: Assignment, call: Call, prices: Prices) -> CallCosts:
+    costs = prices[price_key(assignment, call)]
     if not math.isfinite(costs.time_s[0]):
+        group = instance.cluster.group(assignment.meshes[call.name].group)
         raise InputError(
             f"{call.name} cannot run with this strategy on {group.device.id}: the device has no "
             "room for the model and one sequence",
