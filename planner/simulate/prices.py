@@ -31,8 +31,8 @@ def price_assignments(instance: Instance, assignments: Iterable[Assignment]) -> 
     for assignment in assignments:
         for call in instance.calls:
             if call.kind != "environment":
-                *rest, strategy = price_key(assignment, call)
-                wanted.setdefault((rest[0], rest[1], rest[2]), {})[strategy] = None
+                name, group, staleness, strategy = price_key(assignment, call)
+                wanted.setdefault((name, group, staleness), {})[strategy] = None
     prices: dict[PriceKey, CallCosts] = {}
     for (name, group, staleness), strategies in wanted.items():
         context = instance.context(instance.call(name), instance.cluster.group(group), staleness)
