@@ -92,14 +92,19 @@ def read_text(
 
 
 def load_yaml(path: Path, limit_bytes: int = MAX_INPUT_BYTES) -> Any:
-    """The content of a YAML file, parsed without code execution.
-
-    Differs from PyYAML's safe loader in four ways: duplicate keys are refused, so are documents
-    that aliases blow up, ``1e9`` is a number, and dates stay text. Raises InputError naming the
-    file (and line, where known).
-    """
+    """The content of a YAML file; see `parse_yaml`."""
     where = str(path)
     text = read_text(path, limit_bytes, where, remedy="Give the path of a YAML or JSON file.")
+    return parse_yaml(text, where)
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The content of a YAML document, parsed without code execution.
+
+    Differs from PyYAML's safe loader in four ways: duplicate keys are refused, so are documents
+    that aliases blow up, ``1e9`` is a number, and dates stay text. Raises InputError naming
+    `where` (and the line, where known).
+    """
     try:
         return _construct(text, where)
     except yaml.MarkedYAMLError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from planner.cost.arrays import StrategyArrays
 from planner.cost.rule_values import Placement
 from planner.errors import InputError
+from planner.launchers.reading import Context, ReadConfig
 from planner.schema import Call, Cluster, Mesh, NodeGroup, Plan, SearchSpace, Strategy, Workload
 from planner.search.candidates import LAYOUT_FIELDS
 from planner.search.legality import equal_micro_batch_mask, explain_illegal
@@ -20,17 +21,57 @@ LaunchFiles = dict[str, str]
 """File name -> content."""
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What a launcher can do, as data: the table of `rlmplan launchers` is made of it.
+
+    Strategies, placements and asynchrony are not repeated here: they are what the spaces allow.
+    """
+
+    spaces: tuple[str, ...]
+    """Its search spaces, the one to plan in by default first."""
+    algorithms: tuple[str, ...]
+    """Registered algorithms whose files `write` makes."""
+    backends: str
+    """Training and generation engines, in words."""
+    checked_by: str
+    """Which code of the launcher judges exported files in the tests, or against what else they
+    are held."""
+    also: Mapping[str, str] = field(default_factory=dict)
+    """Strategies of the taxonomy (`planner.launchers.taxonomy`) that the launcher has but that no
+    plan uses -> the setting that turns them on."""
+
+
 class Launcher(Protocol):
-    """Writes plans as files of one launcher.
+    """Writes plans as files of one launcher, and reads such files.
 
     A caller asks `supports` first: it says why a plan cannot be run, in sentences for a person.
-    `write` raises InputError with the same reasons. Both only read their arguments.
+    `write` raises InputError with the same reasons. All methods only read their arguments, and
+    none touches a disk. `read` of what `write` wrote gives the same strategies and workload.
     """
 
     name: str
     """The name that `rlmplan export --to` takes."""
     version: str
     """Release of the launcher that the files are for."""
+    capabilities: Capabilities
+    """What it can do."""
+
+    def read(
+        self, files: Mapping[str, str], overrides: Sequence[str], context: Context
+    ) -> ReadConfig:
+        """The workload and assignment that the launcher would run.
+
+        `files` maps names to contents (a configuration, a launch script, or both; later ones hold),
+        `overrides` are settings in the launcher's own syntax on top of them. Nothing is dropped in
+        silence: what does not enter the result is listed in it. Raises InputError, naming the file
+        and the setting, for values that cannot be read.
+        """
+        ...
+
+    def settings(self, plan: Plan, workload: Workload, cluster: Cluster) -> dict[str, Any]:
+        """The launcher's own settings that carry the plan, keyed as `read` knows them."""
+        ...
 
     def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
         """Reasons why the launcher cannot run the plan; empty when it can."""

@@ -7,6 +7,7 @@ nemo_rl/models/policy/__init__.py of commit 7ea279abf.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import yaml
 from planner.catalog.data import load_yaml
 from planner.catalog.spaces import load_space
 from planner.launchers.base import (
+    Capabilities,
     LaunchFiles,
     Layout,
     common_reasons,
@@ -23,34 +25,62 @@ from planner.launchers.base import (
     omegaconf_literal,
     refuse,
 )
+from planner.launchers.nemo_rl_read import read_nemo_rl
 from planner.launchers.nemo_rl_script import launch_script
+from planner.launchers.reading import Context, ReadConfig
+from planner.launchers.sources import flatten
 from planner.schema import Cluster, ModelSpec, Plan, Strategy, Workload
 
 CONFIG_FILE = "nemo_rl.yaml"
 SCRIPT_FILE = "launch.sh"
 _TEMPLATES = Path(__file__).parent / "templates"
 _EXAMPLES = {"grpo": "grpo_math_1B_megatron.yaml", "ppo": "ppo_math_1B_megatron.yaml"}
+_DTENSOR_EXAMPLE = "grpo_math_1B.yaml"
 _ENTRY = {"grpo": "examples/run_grpo.py", "ppo": "examples/run_ppo.py"}
 
 
 class NemoRl:
-    """Plans of the space nemo-rl-megatron."""
+    """Plans of the spaces nemo-rl-megatron and nemo-rl-dtensor."""
 
     name = "nemo-rl"
     version = "NeMo RL commit 7ea279abf"
+    capabilities = Capabilities(
+        spaces=("nemo-rl-megatron", "nemo-rl-dtensor"),
+        algorithms=tuple(_EXAMPLES),
+        backends="Megatron, DTensor (FSDP2); vLLM",
+        also={
+            "lora": "policy.megatron_cfg.peft.enabled",
+            "activation-offload": "policy.megatron_cfg.fine_grained_activation_offloading",
+        },
+        checked_by="NeMo RL's loader and pydantic MasterConfig where a checkout is given, else "
+        "the keys of its examples",
+    )
 
     def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
         """Reasons why NeMo RL cannot run the plan; empty when it can."""
         if workload.algorithm not in _EXAMPLES:
             return [f"only {' and '.join(_EXAMPLES)} are exported, not {workload.algorithm}"]
-        reasons = common_reasons(plan, workload, cluster, load_space("nemo-rl-megatron"))
         layout = layout_of(plan)
+        space = load_space("nemo-rl-dtensor" if _is_dtensor(layout) else "nemo-rl-megatron")
+        reasons = common_reasons(plan, workload, cluster, space)
         if "actor_train" not in layout.strategies:
             return reasons
         reasons += _workload_reasons(workload, layout)
         if len({forward.micro_batch_sequences for forward in _logprob_strategies(layout)}) > 1:
             reasons.append("old and reference log-probs differ in micro_batch_sequences")
         return reasons
+
+    def read(
+        self, files: Mapping[str, str], overrides: Sequence[str], context: Context
+    ) -> ReadConfig:
+        """What NeMo RL would run with these files; see `nemo_rl_read`."""
+        return read_nemo_rl(files, overrides, context)
+
+    def settings(self, plan: Plan, workload: Workload, cluster: Cluster) -> dict[str, Any]:
+        """NeMo RL's keys that carry the plan."""
+        config = _config(layout_of(plan), workload, cluster)
+        config.pop("defaults")
+        return {item.key: item.value for item in flatten(config, self.name)}
 
     def write(self, plan: Plan, workload: Workload, cluster: Cluster) -> LaunchFiles:
         """`nemo_rl.yaml` and `launch.sh`; InputError for a plan that NeMo RL cannot run."""
@@ -103,7 +133,7 @@ def _logprob_strategies(layout: Layout) -> list[Strategy]:
 def _config(layout: Layout, workload: Workload, cluster: Cluster) -> dict[str, Any]:
     ppo = workload.algorithm == "ppo"
     config: dict[str, Any] = {
-        "defaults": _EXAMPLES[workload.algorithm],
+        "defaults": _DTENSOR_EXAMPLE if _is_dtensor(layout) else _EXAMPLES[workload.algorithm],
         workload.algorithm: _ppo(layout, workload) if ppo else _grpo(layout, workload),
         "loss_fn": {
             "reference_policy_kl_penalty": workload.kl_weight,
@@ -169,12 +199,31 @@ def _policy(layout: Layout, workload: Workload) -> dict[str, Any]:
         "max_total_sequence_length": workload.max_sequence_tokens,
         "make_sequence_length_divisible_by": _sequence_multiple(train),
         "offload_optimizer_for_logprob": train.offload == "optimizer",
-        "dtensor_cfg": {"enabled": False},
-        "megatron_cfg": _megatron(train, model) | {"fp8_cfg": {"enabled": train.dtype == "fp8"}},
+        **_backend(train, model),
         "dynamic_batching": {"enabled": False},
         "sequence_packing": {"enabled": train.packing},
         "generation": _generation(layout, workload),
     }
+
+
+def _is_dtensor(layout: Layout) -> bool:
+    """FSDP2 shards weights over all ranks (ZeRO stage 3); Megatron's optimizer is stage 1."""
+    train = layout.get("actor_train")
+    return train is not None and train.zero_stage == 3
+
+
+def _backend(train: Strategy, model: ModelSpec) -> dict[str, Any]:
+    if train.zero_stage < 3:
+        megatron = _megatron(train, model) | {"fp8_cfg": {"enabled": train.dtype == "fp8"}}
+        return {"dtensor_cfg": {"enabled": False}, "megatron_cfg": megatron}
+    dtensor = {
+        "enabled": True,
+        "tensor_parallel_size": train.tp,
+        "context_parallel_size": train.cp,
+        "sequence_parallel": train.sequence_parallel,
+        "activation_checkpointing": train.recompute != "none",
+    }
+    return {"dtensor_cfg": dtensor, "megatron_cfg": {"enabled": False}}
 
 
 def _value(layout: Layout, workload: Workload) -> dict[str, Any]:

@@ -5,12 +5,14 @@ Keys: the generated reference configurations of verl 0.9.1 (trainer/config/_gene
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from planner.catalog.spaces import load_space
 from planner.launchers.base import (
+    Capabilities,
     LaunchFiles,
     Layout,
     common_reasons,
@@ -18,7 +20,9 @@ from planner.launchers.base import (
     layout_of,
     refuse,
 )
+from planner.launchers.reading import Context, ReadConfig
 from planner.launchers.verl_files import config_yaml, override_lines, run_script
+from planner.launchers.verl_read import read_verl
 from planner.launchers.verl_trainers import actor_keys, critic_keys, reference_keys
 from planner.schema import Cluster, Plan, Workload
 
@@ -33,6 +37,18 @@ class Verl:
 
     name = "verl"
     version = "verl 0.9.1"
+    capabilities = Capabilities(
+        spaces=("verl-fsdp", "verl-megatron"),
+        algorithms=tuple(_ESTIMATORS),
+        backends="FSDP2, Megatron; vLLM, SGLang",
+        also={
+            "prefill-decode": "actor_rollout_ref.rollout.disaggregation.enabled",
+            "partial-rollout": "async_training.partial_rollout",
+            "lora": "actor_rollout_ref.model.lora_rank",
+            "activation-offload": "actor_rollout_ref.model.enable_activation_offload",
+        },
+        checked_by="verl's Hydra composition, validate_config and dataclasses",
+    )
 
     def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
         """Reasons why verl cannot run the plan; empty when it can."""
@@ -51,6 +67,17 @@ class Verl:
                 f"{workload.optimizer_steps} optimizer steps"
             )
         return reasons + _critic_step_reasons(plan, workload)
+
+    def read(
+        self, files: Mapping[str, str], overrides: Sequence[str], context: Context
+    ) -> ReadConfig:
+        """What verl would run with these files; see `verl_read`."""
+        return read_verl(files, overrides, context)
+
+    def settings(self, plan: Plan, workload: Workload, cluster: Cluster) -> dict[str, Any]:
+        """verl's keys that carry the plan."""
+        keys = _keys(layout_of(plan), workload, megatron=_is_megatron(plan))
+        return {key.removeprefix("+"): value for key, value in keys.items()}
 
     def write(self, plan: Plan, workload: Workload, cluster: Cluster) -> LaunchFiles:
         """Overrides, YAML and script; InputError for a plan that verl cannot run."""
