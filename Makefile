@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Measured cases that `make accuracy` compares with: files or folders.
-CASES ?= tests/cases/training.json tests/cases/training_vtrain_single.json tests/cases/inference.json tests/cases/rl.json tests/cases/memory.json tests/cases/megatron_golden.json
+# Measured cases that `make accuracy` compares with: files or folders (all *.json in them).
+CASES ?= tests/cases
 EXAMPLE := examples/grpo-qwen3-30b-a3b-4x8-h100.yaml
 
 .PHONY: plan test check wheel-check launcher-test bench accuracy format clean

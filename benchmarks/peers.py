@@ -26,7 +26,6 @@ whole groups left out); the peers were not fitted to them.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 import time
@@ -43,6 +42,7 @@ from rich.progress import track
 from planner.errors import PlannerError
 from planner.measure import inference_cases, training_cases
 from planner.measure.case import RawCase
+from planner.measure.case_files import load_cases
 from planner.measure.engines import cache_dtype
 from planner.measure.scores import Score, summarise
 
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=None, help="cases a peer, evenly spread")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)  # the peers log every case
-    files = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in given.files}
+    files = {path.name: load_cases(path) or [] for path in given.files}
     for package, settings, belongs in (
         ("llm-analysis", llm_analysis_settings, training_cases.recognises),
         ("aiconfigurator", aiconfigurator_settings, inference_cases.READER.recognises),

@@ -15,9 +15,10 @@ from planner import __version__
 from planner.catalog.frameworks import list_frameworks, load_framework, profile_path
 from planner.errors import InputError
 from planner.measure import training_cases
+from planner.measure.case_files import case_files, load_cases
 from planner.measure.fit import Fitted, fit
 from planner.measure.scores import VERDICTS, Summary
-from planner.measure.validation import Validation, case_files, load_cases, validate
+from planner.measure.validation import Validation, validate
 
 ROOT = Path(__file__).parent.parent
 # Profiles that share cases or constants are fitted together.

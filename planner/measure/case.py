@@ -46,6 +46,9 @@ class Reader:
     """The metric under which a case that could not be predicted is counted."""
     complete: Callable[[RawCase], bool] = lambda case: bool(case.get("complete", True))
     """False for a case that lacks something a prediction needs; it is not predicted."""
+    lacks: Callable[[RawCase], str | None] | None = None
+    """What an incomplete case would have to state ("unknown: set x"); None when that cannot be
+    said."""
     prepare: Callable[[Sequence[RawCase]], Callable[[], list[Prediction]]] | None = None
     """Like `predict` for many cases, which are read once and priced at every call: fitting is
     faster. Only called with cases that `predict` could predict."""

@@ -24,8 +24,8 @@ from planner.catalog.frameworks import (
 )
 from planner.errors import InputError, PlannerError
 from planner.measure.case import Prediction, RawCase, Reader
+from planner.measure.case_files import case_files, load_cases
 from planner.measure.readers import all_readers, reader_of
-from planner.measure.validation import case_files, load_cases
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -51,6 +51,7 @@ _ATTENTION = {
 # product: for a gated feed-forward about this share of what lies between full and none.
 _PER_OPERATOR_KEPT = 0.35
 _SHARDING = (None, False, True, "FULL_SHARD", "FSDP2", "FSDP2 full shard")
+_NEEDED = ("n_gpus", "micro_batch", "seq_len", "zero_stage", "recompute")
 _RAN = {"fits": True, "OOM": False, "does not fit 80 GB (analytic in the paper)": False}
 _MODES = {
     "tp_only": (False, "none"),
@@ -100,9 +101,11 @@ def read_memory_case(case: RawCase) -> tuple[TrainingRun, list[tuple[float, Stra
     framework, elementwise, _ = _source(case, where)
     profile = _profile(case, framework, elementwise, where)
     model = model_spec(_shape(case["model"]), where)
-    for field in ("n_gpus", "micro_batch", "seq_len", "zero_stage", "recompute"):
-        if case.get(field) is None:
-            raise InputError("memory cannot be decided", where=where, remedy=f"Set {field}.")
+    missing = _missing(case)
+    if missing:
+        raise InputError(
+            "memory cannot be decided", where=where, remedy=f"Set {', '.join(missing)}."
+        )
     tp, pp, cp = (int(case.get(key) or 1) for key in ("tp", "pp", "cp"))
     dp = int(case.get("dp") or case["n_gpus"] // (tp * pp * cp))
     micro = int(case["micro_batch"])
@@ -137,6 +140,15 @@ def read_memory_case(case: RawCase) -> tuple[TrainingRun, list[tuple[float, Stra
     return run, [
         (share, strategy.model_copy(update={"recompute": name})) for share, name in mix.shares
     ]
+
+
+def _missing(case: RawCase) -> list[str]:
+    return [field for field in _NEEDED if case.get(field) is None]
+
+
+def _lacks(case: RawCase) -> str | None:
+    missing = ["n_gpus"] if case.get("megatron_args") else _missing(case)
+    return f"unknown: set {', '.join(missing)}" if missing else None
 
 
 def _source(case: RawCase, where: str) -> tuple[str, str, str]:
@@ -269,4 +281,4 @@ def _relative(case: RawCase, profile: FrameworkProfile, where: str) -> list[Scor
     ]
 
 
-READER = Reader("memory", _recognises, predict, metric="peak_memory")
+READER = Reader("memory", _recognises, predict, metric="peak_memory", lacks=_lacks)

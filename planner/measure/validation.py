@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from planner.errors import InputError, PlannerError
 from planner.measure.case import Prediction, RawCase, Reader, Scored
+from planner.measure.case_files import case_files, load_cases
 from planner.measure.readers import all_readers, reader_of
 from planner.measure.scores import VERDICTS, Score, Summary, summarise
 
@@ -117,48 +117,6 @@ class Validation:
         }
 
 
-def load_cases(path: Path) -> list[RawCase] | None:
-    """The cases of a file; None for a JSON document that is not a list of cases.
-
-    Raises InputError for a file that is not JSON or whose rows are no cases with an id.
-    """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read it: {error.strerror}", where=str(path)) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"not a JSON document: {error}", where=str(path), remedy="Give files of measured cases."
-        ) from None
-    if isinstance(document, dict):
-        return None
-    if not isinstance(document, list):
-        raise InputError(
-            "neither a list of cases nor an object", where=str(path), remedy="See docs/accuracy.md."
-        )
-    for index, row in enumerate(document):
-        if not isinstance(row, dict) or not isinstance(row.get("id"), str):
-            raise InputError('no object with a text "id"', where=f"{path}: [{index}]")
-    repeated = [name for name, n in Counter(row["id"] for row in document).items() if n > 1]
-    if repeated:
-        raise InputError(f"the id {repeated[0]!r} occurs twice", where=str(path))
-    return document
-
-
-def case_files(paths: Iterable[Path]) -> list[Path]:
-    """The files themselves, and all *.json in folders, in order and once each."""
-    files: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            inside = sorted(path.glob("*.json"))
-            if not inside:
-                raise InputError("the folder holds no *.json file", where=str(path))
-            files += inside
-        else:
-            files.append(path)
-    return list(dict.fromkeys(files))
-
-
 def validate(
     paths: Sequence[Path],
     *,
@@ -168,7 +126,8 @@ def validate(
 ) -> Validation:
     """Predict every complete case of the files; what cannot be read is skipped with a reason.
 
-    `only` keeps one case id. Raises InputError for a bad file or when `only` is in none.
+    `only` keeps one case id. Raises InputError for a bad file, when no file holds a case, or when
+    `only` is in none.
     """
     readers = all_readers() if readers is None else readers
     work: list[tuple[str, RawCase]] = []
@@ -187,21 +146,59 @@ def validate(
                 for old, new in reader.superseded(own).items():
                     superseded[names[path], old] = new
         work += [(names[path], case) for case in cases if only in (None, case["id"])]
-    if only is not None and not work:
-        raise InputError(f"no case has the id {only!r}", where=", ".join(map(str, files)))
+    if not work:
+        what = "no measured case in it" if only is None else f"no case has the id {only!r}"
+        raise InputError(
+            what, where=", ".join(map(str, files)), remedy="Give files of measured cases."
+        )
+    together = _predicted_together([case for _, case in work], readers)
     outcomes: list[Outcome] = []
     for done, (name, case) in enumerate(work):
         if progress is not None:
             progress(done, len(work))
-        outcomes.append(_outcome(name, case, readers, superseded.get((name, case["id"]))))
+        later = superseded.get((name, case["id"]))
+        outcomes.append(_outcome(name, case, readers, later, together.get(done)))
     if progress is not None:
         progress(len(work), len(work))
     return Validation(tuple(outcomes), tuple(notes))
 
 
+# What a reader raises for a field that is missing or has another type than in any case so far.
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
+
+
+def _predicted_together(
+    cases: Sequence[RawCase], readers: tuple[Reader, ...]
+) -> dict[int, Prediction]:
+    """Predictions, by place, of readers that price many cases at once.
+
+    Nothing of a reader that refuses one of its cases: they are then predicted one by one.
+    """
+    found: dict[int, Prediction] = {}
+    for reader in readers:
+        if reader.prepare is None:
+            continue
+        try:
+            own = [
+                place
+                for place, case in enumerate(cases)
+                if reader_of(case, readers) is reader and reader.complete(case)
+            ]
+            predictions = reader.prepare([cases[place] for place in own])()
+        except (PlannerError, *_MALFORMED):
+            continue
+        found |= dict(zip(own, predictions, strict=True))
+    return found
+
+
 def _outcome(
-    file: str, case: RawCase, readers: tuple[Reader, ...], superseded_by: str | None
+    file: str,
+    case: RawCase,
+    readers: tuple[Reader, ...],
+    superseded_by: str | None,
+    prediction: Prediction | None = None,
 ) -> Outcome:
+    """What became of a case; `prediction` when it is known already."""
     flag = case.get("flag") or None
     name = case["id"]
     reader = reader_of(case, readers)
@@ -215,15 +212,15 @@ def _outcome(
             skipped_because="no reader knows this form of case",
             incomplete=not complete,
         )
-    if not reader.complete(case):
-        why = "incomplete: something that a prediction needs was not published"
-        return Outcome(name, file, flag, reader.metric, skipped_because=why, incomplete=True)
     try:
-        prediction = reader.predict(case)
+        if not reader.complete(case):
+            lacks = reader.lacks(case) if reader.lacks is not None else None
+            why = lacks or "incomplete: something that a prediction needs was not published"
+            return Outcome(name, file, flag, reader.metric, skipped_because=why, incomplete=True)
+        prediction = prediction or reader.predict(case)
     except PlannerError as error:
         return Outcome(name, file, flag, reader.metric, skipped_because=str(error))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        # A field that is missing or has another type than in any case seen so far.
+    except _MALFORMED as error:
         what = f"case {name}: cannot be read: {type(error).__name__}: {error}"
         return Outcome(name, file, flag, reader.metric, skipped_because=" ".join(what.split()))
     return Outcome(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -25,7 +26,7 @@ def render_validation(validation: Validation, *, worst: int, groups: bool = True
         parts += [
             _groups(name, members) for name, members in validation.groups().items() if members
         ]
-    parts += [_skipped(validation)]
+    parts += [_skipped(validation), _undecided(validation)]
     parts += [Text(note) for note in validation.notes]
     if worst:
         parts.append(_worst(validation, worst))
@@ -37,7 +38,7 @@ def _columns(table: Table) -> None:
         table.add_column(name, justify="right", no_wrap=True)
 
 
-def _table(title: str, first: str) -> Table:
+def _table(title: str, first: str, verdicts: bool) -> Table:
     table = Table(
         title=Text(title),
         title_justify="left",
@@ -48,14 +49,21 @@ def _table(title: str, first: str) -> Table:
     table.add_column(first, overflow="fold")
     table.add_column("metric", no_wrap=True)
     _columns(table)
+    if verdicts:
+        table.add_column("right", justify="right", no_wrap=True)
     return table
 
 
-def _cells(metric: str, one: Summary) -> list[str]:
+def _has_verdicts(members: Iterable[dict[str, Summary]]) -> bool:
+    return any(metric in VERDICTS for metrics in members for metric in metrics)
+
+
+def _cells(metric: str, one: Summary, verdicts: bool) -> list[str]:
     if metric in VERDICTS:
-        return [str(one.n), _percent(one.mape), "", "", "", "", ""]
+        right = None if one.mape is None else 1.0 - one.mape
+        return [str(one.n), "", "", "", "", "", "", _percent(right)]
     tau = "-" if one.kendall_tau is None else f"{one.kendall_tau:.2f}"
-    return [
+    figures = [
         str(one.n),
         _percent(one.mape),
         _percent(one.median_ape),
@@ -64,25 +72,28 @@ def _cells(metric: str, one: Summary) -> list[str]:
         tau,
         _percent(one.top1_regret),
     ]
+    return [*figures, ""] if verdicts else figures
 
 
 def _files(validation: Validation) -> Table:
-    table = _table("Files (errors in %)", "file")
+    verdicts = _has_verdicts(validation.files().values())
+    table = _table("Files (errors in %)", "file", verdicts)
     table.add_column("skipped", justify="right", no_wrap=True)
     flagged = validation.flagged()
     for name, metrics in validation.files().items():
         for metric, one in metrics.items():
-            table.add_row(Text(name), metric, *_cells(metric, one), str(one.skipped))
+            table.add_row(Text(name), metric, *_cells(metric, one, verdicts), str(one.skipped))
         for metric, one in flagged.get(name, {}).items():
-            table.add_row(Text(name), f"({metric})", *_cells(metric, one), "flagged")
+            table.add_row(Text(name), f"({metric})", *_cells(metric, one, verdicts), "flagged")
     return table
 
 
 def _groups(name: str, members: dict[str, dict[str, Summary]]) -> Table:
-    table = _table(f"{name} (errors in %)", "group")
+    verdicts = _has_verdicts(members.values())
+    table = _table(f"{name} (errors in %)", "group", verdicts)
     for group, metrics in members.items():
         for metric, one in metrics.items():
-            table.add_row(Text(group), metric, *_cells(metric, one))
+            table.add_row(Text(group), metric, *_cells(metric, one, verdicts))
     return table
 
 
@@ -101,6 +112,23 @@ def _skipped(validation: Validation) -> RenderableType:
     return Text("\n".join(lines) + "\n")
 
 
+def _undecided(validation: Validation) -> RenderableType:
+    """Cases for which no verdict can be given, by what would settle it."""
+    lacks = Counter(
+        one.skipped_because
+        for one in validation.outcomes
+        if one.incomplete and (one.skipped_because or "").startswith("unknown: ")
+    )
+    if not lacks:
+        return Text("")
+    ids = {
+        why: next(one.id for one in validation.outcomes if one.skipped_because == why)
+        for why in lacks
+    }
+    lines = [f"  {count} x {why} (first: {ids[why]})" for why, count in lacks.most_common()]
+    return Text("\n".join(["Undecided for lack of inputs", *lines]) + "\n")
+
+
 def _without_id(one: Outcome) -> str:
     return (one.skipped_because or "").replace(f"case {one.id}: ", "")
 
@@ -116,9 +144,14 @@ def _worst(validation: Validation, count: int) -> RenderableType:
         )
         parts = sorted(figure.breakdown.items(), key=lambda item: -item[1])[:_PARTS_SHOWN]
         if parts:
-            words = ", ".join(f"{name} {_value(figure, value)}" for name, value in parts if value)
+            words = ", ".join(f"{name} {_part(figure, value)}" for name, value in parts if value)
             lines.append(f"    {words}")
     return Text("\n".join(lines) + "\n")
+
+
+def _part(figure: Scored, value: float) -> str:
+    """A part of a prediction; what a verdict rests on is memory."""
+    return gib(value) if figure.metric in VERDICTS else _value(figure, value)
 
 
 def _value(figure: Scored, value: float) -> str:

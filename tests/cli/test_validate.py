@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from planner.cli.main import app
 from planner.errors import InputError
+from planner.measure.case_files import load_cases
 
 CASES = Path(__file__).parent.parent / "cases" / "training_vtrain_single.json"
 
@@ -19,7 +21,7 @@ CASES = Path(__file__).parent.parent / "cases" / "training_vtrain_single.json"
 @pytest.fixture
 def few(tmp_path: Path) -> Path:
     path = tmp_path / "few.json"
-    path.write_text(json.dumps(json.loads(CASES.read_text())[:12]))
+    path.write_text(json.dumps(load_cases(CASES)[:12]))
     return path
 
 
@@ -71,6 +73,21 @@ def test_a_bad_file_is_one_clear_message_and_2(tmp_path: Path) -> None:
     assert run.stderr.startswith("rlmplan: ")
     assert "bad.json" in run.stderr
     assert len(run.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", ["[]", '{"a": 1}'])
+def test_a_file_without_cases_is_one_clear_message_and_2(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "none.json"
+    path.write_text(content)
+    result = CliRunner().invoke(app, ["validate", str(path)])
+    assert isinstance(result.exception, InputError)
+    assert "no measured case" in str(result.exception)
+
+
+def test_verdicts_are_shares_of_right_ones_and_not_errors(tmp_path: Path) -> None:
+    text = invoke("validate", str(CASES.parent / "oom_reports.json"))
+    assert re.search(r"oom_reports.json +fits +7 +100.0 +0\n", text)
+    assert "unknown: set engine_fraction" in text
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

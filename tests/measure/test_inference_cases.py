@@ -1,6 +1,5 @@
 """Reading measured inference cases, and what is predicted for a sample of them."""
 
-import json
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from planner.errors import InputError
 from planner.measure.case import Prediction
+from planner.measure.case_files import load_cases
 from planner.measure.engines import cache_dtype, engine_profile, weight_formats
 from planner.measure.inference_cases import READER, read_inference_case
 
@@ -19,7 +19,7 @@ CASES = Path(__file__).parents[1] / "cases" / "inference.json"
 @cache
 def cases() -> list[dict]:
     """Every third published case of mixed engines and every ninth of fixed concurrency."""
-    return json.loads(CASES.read_text())
+    return load_cases(CASES)
 
 
 def usable() -> list[dict]:

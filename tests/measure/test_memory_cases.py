@@ -115,6 +115,22 @@ def test_public_out_of_memory_reports(report: RawCase):
         assert found.need_bytes[1] / 1e9 == pytest.approx(report["need_gb"], rel=0.10)
 
 
+def test_reports_are_scored_or_say_what_they_lack():
+    outcomes = validate([CASES / "oom_reports.json"]).outcomes
+    decided = [one for one in outcomes if one.prediction is not None]
+    assert len(decided) == 7
+    for one in decided:
+        assert [s.predicted == s.measured for s in one.prediction.scores] == [True]
+    reports = {report["id"]: report for report in rows("oom_reports.json")}
+    for one in outcomes:
+        if one.prediction is None:
+            assert one.incomplete
+            assert one.skipped_because.startswith("unknown: set ")
+            assert set(reports[one.id]["decided_by"]) <= set(
+                one.skipped_because.removeprefix("unknown: set ").split(", ")
+            )
+
+
 def test_a_missing_input_that_cannot_matter_is_not_asked_for():
     tiny = load_model("Qwen/Qwen2.5-0.5B")
     found = judge(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from planner.measure.case_files import load_cases
 
 TESTS = Path(__file__).parents[1]
 
@@ -27,7 +28,7 @@ def peers() -> ModuleType:
 
 
 def cases(name: str) -> list[dict[str, Any]]:
-    return json.loads((TESTS / "cases" / name).read_text(encoding="utf-8"))
+    return load_cases(TESTS / "cases" / name) or []
 
 
 def test_errors_ranks_and_regret_of_both_are_in_the_table(peers: ModuleType) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import sys
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from planner.catalog.frameworks import load_framework
 from planner.errors import InputError
+from planner.measure.case_files import load_cases
 from planner.measure.training_cases import (
     READER,
     predict,
@@ -32,7 +32,7 @@ FILES = [TESTS / "cases" / name for name in ("training.json", "training_vtrain_s
 
 @cache
 def raw() -> dict[str, dict[str, Any]]:
-    return {case["id"]: case for path in FILES for case in json.loads(path.read_text())}
+    return {case["id"]: case for path in FILES for case in load_cases(path)}
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 
 from planner.errors import InputError
 from planner.measure.case import Prediction, Reader, Scored
-from planner.measure.validation import load_cases, validate
+from planner.measure.case_files import load_cases
+from planner.measure.validation import validate
+from planner.report.text import to_text
+from planner.report.validation import render_validation
 
 
 def predict(case: dict[str, Any]) -> Prediction:
@@ -110,6 +114,10 @@ def test_files_of_one_name_stay_apart(tmp_path: Path) -> None:
         ("3", "neither a list of cases nor an object"),
         ('[{"name": 1}]', 'no object with a text "id"'),
         ('[{"id": "a"}, {"id": "a"}]', "'a' occurs twice"),
+        ('[{"common": {}, "cases": [{"id": "a"}, {"id": "a"}]}]', "'a' occurs twice"),
+        ('[{"common": {}, "cases": [{}]}]', 'no object with a text "id"'),
+        ('[{"common": {}, "cases": [1]}]', "must be an object"),
+        ('[{"common": 1, "cases": []}]', "a group is"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, content: str, message: str) -> None:
@@ -120,7 +128,46 @@ def test_bad_files_are_named(tmp_path: Path, content: str, message: str) -> None
     assert "bad.json" in str(caught.value)
 
 
-def test_an_object_is_no_list_of_cases_but_no_error(tmp_path: Path) -> None:
-    result = validate([write(tmp_path / "curves.json", {"curves": []})], readers=READERS)
-    assert result.outcomes == ()
+def test_an_object_beside_cases_is_no_error(cases: Path) -> None:
+    other = write(cases.parent / "curves.json", {"curves": []})
+    result = validate([cases, other], readers=READERS)
+    assert len(result.outcomes) == 8
     assert "curves.json" in result.notes[0]
+
+
+@pytest.mark.parametrize("document", [[], {"a": 1}])
+def test_files_without_any_case_are_an_error(tmp_path: Path, document: Any) -> None:
+    with pytest.raises(InputError, match="no measured case in it") as caught:
+        validate([write(tmp_path / "empty.json", document)], readers=READERS)
+    assert "empty.json" in str(caught.value)
+
+
+def test_grouped_rows_share_their_fields(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "grouped.json",
+        [
+            {"common": {"model": {"layers": 2}, "tp": 1}, "cases": [{"id": "a"}, {"id": "b"}]},
+            {"id": "c", "tp": 4},
+            {"common": {"tp": 1}, "cases": [{"id": "d", "tp": 2}]},
+        ],
+    )
+    assert load_cases(path) == [
+        {"id": "a", "model": {"layers": 2}, "tp": 1},
+        {"id": "b", "model": {"layers": 2}, "tp": 1},
+        {"id": "c", "tp": 4},
+        {"id": "d", "tp": 2},
+    ]
+
+
+def test_an_incomplete_case_says_what_it_lacks(cases: Path) -> None:
+    reader = replace(
+        READERS[0],
+        complete=lambda case: case.get("complete", True),
+        lacks=lambda case: "unknown: set micro_batch",
+    )
+    result = validate([cases], readers=(reader,))
+    found = next(one for one in result.outcomes if one.id == "incomplete")
+    assert found.skipped_because == "unknown: set micro_batch"
+    assert not found.counts_as_skipped
+    text = to_text(render_validation(result, worst=0))
+    assert "1 x unknown: set micro_batch (first: incomplete)" in text
