@@ -1,6 +1,7 @@
 """rlmplan: parallelism plans for RL post-training of language models.
 
-The public API: `plan` searches, `evaluate` prices a given assignment, `load_problem`,
+The public API: `plan` searches, `evaluate` prices a given assignment,
+`analyze_plan` says what bounds a plan, `load_problem`,
 `load_model` and `parse_cluster` read inputs; the types are in `planner.schema`.
 """
 
@@ -16,6 +17,7 @@ __all__ = [
     "PlannerError",
     "PlanningCancelledError",
     "__version__",
+    "analyze_plan",
     "evaluate",
     "load_model",
     "load_problem",
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from planner.catalog.models import load_model
     from planner.catalog.workloads import load_problem
     from planner.errors import InfeasibleError, InputError, PlannerError, PlanningCancelledError
+    from planner.search.analysis import analyze_plan
     from planner.simulate.evaluate import evaluate
 
 # Imported on first use, so that `import planner` stays fast.
@@ -37,6 +40,7 @@ _HOME = {
     "InputError": "planner.errors",
     "PlannerError": "planner.errors",
     "PlanningCancelledError": "planner.errors",
+    "analyze_plan": "planner.search.analysis",
     "evaluate": "planner.simulate.evaluate",
     "load_model": "planner.catalog.models",
     "load_problem": "planner.catalog.workloads",

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from planner import __version__
-from planner.cli import catalog, export, plan, validate
+from planner.cli import analyze, catalog, export, plan, validate
 from planner.errors import PlannerError
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ def _main(
 
 
 plan.register(app)
+analyze.register(app)
 export.register(app)
 catalog.register(app)
 validate.register(app)

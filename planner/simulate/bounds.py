@@ -33,7 +33,7 @@ def work_depth_bound_s(instance: Instance, staleness: int) -> float:
         depth_s[call.name] = depth * latency_s
     if staleness > 0:
         return work_s
-    return max(work_s, _longest_chain(instance, depth_s))
+    return max(work_s, longest_chain_s(instance, depth_s))
 
 
 def dtype_of(workload: Workload, call: Call) -> DType:
@@ -50,9 +50,10 @@ def _least(instance: Instance, call: Call) -> tuple[float, int]:
     return float(costs.useful_flop[0]), int(costs.depth[0])
 
 
-def _longest_chain(instance: Instance, duration_s: dict[str, float]) -> float:
+def longest_chain_s(instance: Instance, duration_s: dict[str, float]) -> float:
+    """Length of the longest chain of dependent calls; a call without a duration takes none."""
     end_s: dict[str, float] = {}
     for call in instance.calls:
         before = [end_s[name] for name in instance.graph.predecessors(call.name)]
-        end_s[call.name] = max(before, default=0.0) + duration_s[call.name]
+        end_s[call.name] = max(before, default=0.0) + duration_s.get(call.name, 0.0)
     return max(end_s.values())

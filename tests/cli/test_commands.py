@@ -279,3 +279,18 @@ def test_version() -> None:
     import planner
 
     assert process("--version").stdout.strip() == f"rlmplan {planner.__version__}"
+
+
+def test_analyze_reads_a_problem_and_a_plan_file_alike(tmp_path: Path) -> None:
+    plans = tmp_path / "plans.json"
+    plans.write_text(invoke(*SMALL, "--json"))
+    text = invoke("analyze", str(plans))
+    assert "the step is bound by" in text
+    assert "no step is shorter than" in text
+    assert max(len(line) for line in text.splitlines()) <= 100
+    report = json.loads(invoke("analyze", str(plans), "--json"))
+    best = PlanSet.model_validate_json(plans.read_text()).plans[0]
+    assert report["step_time_s"] == pytest.approx(best.step_time_s)
+    result = process("analyze", str(plans), "--rank", "99")
+    assert result.returncode == 2
+    assert "no plan of rank 99" in result.stderr
