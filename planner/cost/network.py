@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.arrays import RECOMPUTE, FloatArray, StrategyArrays
+from planner.cost.arrays import RECOMPUTE, FloatArray, IntArray, StrategyArrays
 from planner.cost.batching import form_batch
 from planner.cost.context import CallContext
 from planner.cost.lengths import length_moments
@@ -60,7 +60,7 @@ def _passes(context: CallContext, s: StrategyArrays) -> _Volumes:
     """Bytes sent by one device and its messages in a train or forward call."""
     model, train = context.model, context.call.kind == "train"
     batch = form_batch(context, s)
-    passes = batch.microbatches * float(batch.steps)
+    passes = np.asarray(batch.microbatches * float(batch.steps), dtype=np.float64)
     tokens = batch.tokens * passes
     layers = model.num_layers / s.pp
     expert_layers = moe_layers(model) / s.pp
@@ -144,7 +144,7 @@ def _generate(context: CallContext, s: StrategyArrays) -> _Volumes:
     row = model.hidden_size * _ACTIVATION_BYTES
     layers, expert_layers = model.num_layers / s.pp, moe_layers(model) / s.pp
     pooled = s.ep > s.tp
-    reductions = layers * 2.0 - expert_layers * pooled
+    reductions = np.asarray(layers * 2.0 - expert_layers * pooled, dtype=np.float64)
     exchanges = 2.0 * expert_layers * pooled
     boundaries = (s.pp - 1.0) / s.pp
     none = np.zeros(len(s))
@@ -166,7 +166,7 @@ def _generate(context: CallContext, s: StrategyArrays) -> _Volumes:
     )
 
 
-def _ring(members: FloatArray, passes: float) -> FloatArray:
+def _ring(members: IntArray | FloatArray, passes: float) -> FloatArray:
     """Share of a buffer that each member of a ring sends in `passes` passes around it."""
     return np.asarray(passes * (members - 1.0) / members)
 
