@@ -4,7 +4,8 @@
     python benchmarks/kernels.py                      # all devices
     python benchmarks/kernels.py h100-80-sxm
 
-1. one measured point in five held out (all, and those of 10 us or more: timers resolve 2 us);
+1. one measured point in five held out, of kernels with few points each fifth in turn (all, and
+   those of 10 us or more: timers resolve 2 us);
 2. whole lines held out: every other n of the GEMM grid; one MoE model at a time;
 3. one device's kernels predicted from another device's table;
 4. loading time and lookups a second.
@@ -27,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import kernel_errors
 import kernel_grids
 from distil_kernels import SYSTEMS, build_arrays, package_data, read_points
-from kernel_points import Columns
+from kernel_engines import Columns, pick
 
 from planner.catalog.hardware import load_device
 from planner.cost.grid import Grid, MoECurves
@@ -68,14 +69,12 @@ def main(names: list[str]) -> None:
 
 def held_out(device: DeviceProfile, points: Points) -> None:
     """One point in five; a mark where an error is above its target."""
-    masks = {name: kernel_errors.held_out(columns) for name, columns in points.items()}
-    kept = {name: _rows(columns, ~masks[name]) for name, columns in points.items()}
-    table = table_from_arrays(build_arrays(kept, device), device)
+    found = kernel_errors.held_out_predictions(
+        points, lambda kept: table_from_arrays(build_arrays(kept, device), device)
+    )
     print(f"\n{device.id}: one point in five held out")
     print(f"{'kernel':36}{'points':>8}{'median':>9}{'p90':>9}   {'10 us or more':>13}")
-    for name, columns in points.items():
-        missing = _rows(columns, masks[name])
-        error = _errors(table, name, missing)
+    for name, (missing, error) in found.items():
         long = error[missing["t"] >= LONG_S]
         high = np.median(error) > TARGET_MEDIAN or np.percentile(error, 90) > TARGET_P90
         print(
@@ -90,7 +89,7 @@ def unseen_gemm(device: DeviceProfile, points: Points) -> None:
     for dtype in table.gemm:
         columns = points[f"gemm_{dtype}"]
         left_out = np.isin(columns["n"], np.unique(columns["n"])[1:-1:2])
-        raw = kernel_grids.gemm_grid(_rows(columns, ~left_out), base, dtype)
+        raw = kernel_grids.gemm_grid(pick(columns, ~left_out), base, dtype)
         grid = Grid(tuple(np.log(axis) for axis in raw.axes), raw.values)
         without = replace(table, gemm={dtype: grid, "bf16": grid})
         _report(
@@ -107,10 +106,10 @@ def unseen_models(device: DeviceProfile, points: Points) -> None:
         errors = []
         for model in np.unique(shape, axis=0):
             left_out = np.all(shape == model, axis=1)
-            shapes, tokens, values = kernel_grids.moe_curves(_rows(columns, ~left_out), base, dtype)
+            shapes, tokens, values = kernel_grids.moe_curves(pick(columns, ~left_out), base, dtype)
             curves = MoECurves(shapes, np.log(tokens), values)
             without = replace(table, moe={dtype: curves, "bf16": curves})
-            errors.append(_errors(without, f"moe_{dtype}", _rows(columns, left_out)))
+            errors.append(_errors(without, f"moe_{dtype}", pick(columns, left_out)))
         _print_line(f"moe_{dtype}, one model left out at a time", np.concatenate(errors))
 
 
@@ -141,7 +140,7 @@ def speed() -> None:
 def _report(
     what: str, table: KernelTable, name: str, columns: Columns, rows: npt.NDArray[np.bool_]
 ) -> None:
-    _print_line(what, _errors(table, name, _rows(columns, rows)))
+    _print_line(what, _errors(table, name, pick(columns, rows)))
 
 
 def _errors(table: KernelTable, name: str, columns: Columns) -> FloatArray:
@@ -154,10 +153,6 @@ def _print_line(what: str, error: FloatArray) -> None:
 
 def _share(error: FloatArray, percentile: float) -> str:
     return f"{100 * np.percentile(error, percentile):.1f} %" if len(error) else "-"
-
-
-def _rows(columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
-    return {name: column[rows] for name, column in columns.items()}
 
 
 if __name__ == "__main__":

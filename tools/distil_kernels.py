@@ -124,7 +124,8 @@ def distil(device_id: str, root: Path) -> None:
         "device": device_id,
         "source": f"{PACKAGE} {version(PACKAGE)}, systems/data/{SYSTEMS[device_id]}",
         "license": "Apache-2.0, NVIDIA CORPORATION & AFFILIATES; see NOTICE",
-        "changes": "fastest engine at each point, faulty points left out, put on grids of "
+        "changes": "fastest engine at each point, points that it did not run and faulty points "
+        "left out, gaps filled from their neighbours, put on grids of "
         "log(measured time / roofline with latency)",
         "roofline": {
             "peak_flop_per_s": dict(device.peak_flop_per_s),

@@ -7,39 +7,58 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from kernel_points import Columns
+from kernel_engines import Columns
+from kernel_engines import pick as rows
 
 from planner.cost.kernels import KernelTable
 
 Points = dict[str, Columns]
 BoolArray = npt.NDArray[np.bool_]
 HELD_OUT = 5  # one point in five
+FEW_POINTS = 1000  # below, each fifth is held out in turn: one fifth says little
 
 
-def held_out(columns: Columns) -> BoolArray:
+def held_out(columns: Columns, fifth: int = 0) -> BoolArray:
     """One point in five, by a fixed hash of its coordinates."""
     mixed = np.zeros(len(columns["t"]), dtype=np.uint64)
     for name in sorted(columns):
         if name != "t":
             mixed = (mixed ^ columns[name].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
             mixed ^= mixed >> np.uint64(29)
-    return np.asarray((mixed >> np.uint64(16)) % np.uint64(HELD_OUT) == 0)
+    return np.asarray((mixed >> np.uint64(16)) % np.uint64(HELD_OUT) == fifth)
+
+
+def held_out_predictions(
+    points: Points, build: Callable[[Points], KernelTable]
+) -> dict[str, tuple[Columns, npt.NDArray[np.float64]]]:
+    """The points held out of each kernel, and |predicted / measured - 1| of each."""
+    parts: dict[str, list[tuple[Columns, npt.NDArray[np.float64]]]] = {name: [] for name in points}
+    for fifth in range(HELD_OUT):
+        masks = {
+            name: held_out(columns, fifth)
+            if fifth == 0 or len(columns["t"]) < FEW_POINTS
+            else np.zeros(len(columns["t"]), dtype=bool)
+            for name, columns in points.items()
+        }
+        table = build({name: rows(columns, ~masks[name]) for name, columns in points.items()})
+        for name, columns in points.items():
+            if masks[name].any():
+                missing = rows(columns, masks[name])
+                error = np.abs(predict(table, name, missing) / missing["t"] - 1)
+                parts[name].append((missing, error))
+    return {name: _joined(some) for name, some in parts.items()}
 
 
 def held_out_errors(points: Points, build: Callable[[Points], KernelTable]) -> dict[str, Any]:
     """Median and 90th percentile of |predicted / measured - 1| for each kernel."""
-    masks = {name: held_out(columns) for name, columns in points.items()}
-    table = build({n: _rows(columns, ~masks[n]) for n, columns in points.items()})
-    errors = {}
-    for name, columns in points.items():
-        missing = _rows(columns, masks[name])
-        error = np.abs(predict(table, name, missing) / missing["t"] - 1)
-        errors[name] = {
+    return {
+        name: {
             "points": len(error),
             "median": round(float(np.median(error)), 4),
             "p90": round(float(np.quantile(error, 0.9)), 4),
         }
-    return errors
+        for name, (_, error) in held_out_predictions(points, build).items()
+    }
 
 
 def predict(table: KernelTable, name: str, p: Columns) -> npt.NDArray[np.float64]:
@@ -97,9 +116,13 @@ def _by(
     result = np.empty(len(p["t"]))
     for index, key in enumerate(keys):
         here = place.ravel() == index
-        result[here] = times(_rows(p, here), tuple(int(value) for value in key))
+        result[here] = times(rows(p, here), tuple(int(value) for value in key))
     return result
 
 
-def _rows(columns: Columns, rows: BoolArray) -> Columns:
-    return {name: column[rows] for name, column in columns.items()}
+def _joined(
+    parts: list[tuple[Columns, npt.NDArray[np.float64]]],
+) -> tuple[Columns, npt.NDArray[np.float64]]:
+    names = parts[0][0]
+    columns = {name: np.concatenate([part[name] for part, _ in parts]) for name in names}
+    return columns, np.concatenate([error for _, error in parts])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from kernel_points import Columns
+from kernel_engines import Columns
+from kernel_fill import fill_curves, fill_grid
 
 from planner.cost import kernel_work
 from planner.cost.kernel_work import Work
@@ -112,9 +113,9 @@ def moe_curves(
     values[place.ravel(), np.searchsorted(tokens, points["tokens"])] = ratio
     enough = (~np.isnan(values)).mean(axis=1) >= 0.5
     shapes, values = shapes[enough], values[enough]
-    for curve in values:
-        _fill(curve, (np.log(tokens),), order=(0,))
-    return shapes, tokens, values
+    hidden, inner, top_k, experts, tp, ep = np.log(shapes).T
+    features = np.stack([hidden, inner - tp, experts - ep, top_k - experts, ep], axis=1)
+    return shapes, tokens, fill_curves(values, np.log(tokens), features)
 
 
 def collective_base(
@@ -173,45 +174,5 @@ def _grid(
     middle_low, middle_high = start + (count - 1) // 2, start + count // 2
     values.flat[found] = (sorted_ratio[middle_low] + sorted_ratio[middle_high]) / 2
     float_axes = tuple(np.asarray(axis, dtype=np.float64) for axis in axes)
-    _fill(values, tuple(np.log(axis) for axis in float_axes), fill_order)
+    fill_grid(values, tuple(np.log(axis) for axis in float_axes), fill_order)
     return RawGrid(float_axes, values)
-
-
-def _fill(values: FloatArray, log_axes: tuple[FloatArray, ...], order: tuple[int, ...]) -> None:
-    """Fill NaN in place.
-
-    A cell with known neighbours on both sides takes the mean of the linear interpolations along
-    the axes that have them, repeatedly; what is left takes the nearest value, axis by axis in
-    `order`.
-    """
-    while np.isnan(values).any():
-        total, count = np.zeros(values.shape), np.zeros(values.shape)
-        for dimension in range(values.ndim):
-            for line, sums, counts in _lines((values, total, count), dimension):
-                known = np.flatnonzero(~np.isnan(line))
-                if len(known) < 2:
-                    continue
-                gap = np.flatnonzero(np.isnan(line))
-                gap = gap[(gap > known[0]) & (gap < known[-1])]
-                x = log_axes[dimension]
-                sums[gap] += np.interp(x[gap], x[known], line[known])
-                counts[gap] += 1
-        inside = np.isnan(values) & (count > 0)
-        if not inside.any():
-            break
-        values[inside] = total[inside] / count[inside]
-    for dimension in order:
-        for (line,) in _lines((values,), dimension):
-            known = np.flatnonzero(~np.isnan(line))
-            if len(known):
-                x = log_axes[dimension]
-                line[:] = np.interp(x, x[known], line[known])
-    if np.isnan(values).any():
-        raise ValueError("a grid has no point at all")
-
-
-def _lines(arrays: tuple[FloatArray, ...], dimension: int) -> Iterator[tuple[FloatArray, ...]]:
-    """All lines of the arrays along a dimension, as writable views."""
-    moved = [np.moveaxis(array, dimension, -1) for array in arrays]
-    for index in np.ndindex(moved[0].shape[:-1]):
-        yield tuple(array[index] for array in moved)

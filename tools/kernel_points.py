@@ -1,7 +1,8 @@
 """Reads measured kernel points from the tables of the `aiconfigurator-core` package.
 
 One function a kernel; each answers columns of equal length, times in seconds, the minimum over
-engines at each point. What is left out is said beside the code that leaves it out.
+engines at each point that the fastest of them ran. What is left out is said beside the code that
+leaves it out.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from kernel_engines import Columns, fastest, fastest_where_known
+from kernel_engines import pick as _pick
 
 from planner.cost import kernel_work
 from planner.cost.kernel_work import Work
 from planner.schema import DeviceProfile
-
-Columns = dict[str, npt.NDArray[np.float64]]
 
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4"}
 """Table dtypes and ours; fp8 is the faster of per-tensor and block scaling at each point."""
@@ -50,6 +51,7 @@ _ATTENTION = {
 }
 # TensorRT-LLM 1.0.0's decode attention on A100 is up to 1.7 times faster than the memory allows,
 # at working sets of gigabytes: it did not read the whole cache.
+_SHAPE = ("hidden", "inner", "top_k", "experts", "tp", "ep")
 _FAULTY = frozenset({("a100_sxm", DECODE, "trtllm")})
 
 
@@ -73,7 +75,7 @@ def gemm(root: Path, device: DeviceProfile, dtype: Any) -> Columns:
     rows = _columns(table, {"m": "m", "n": "n", "k": "k"})
     rows = _pick(rows, (rows["m"] <= _ALIGNED_ROWS) | (rows["m"] % 16 == 0))
     work = kernel_work.gemm_work(rows["m"], rows["n"], rows["k"], dtype)
-    return _fastest(_from_memory(rows, work, device))
+    return fastest(_from_memory(rows, work, device))  # all engines measured nearly all points
 
 
 def prefill_attention(root: Path, device: DeviceProfile) -> Columns:
@@ -84,7 +86,7 @@ def prefill_attention(root: Path, device: DeviceProfile) -> Columns:
     b, s, a, g = rows["batch"], rows["tokens"], rows["heads"], rows["kv_heads"]
     work = kernel_work.prefill_attention_work(b, s, a, g, 1)
     only_bytes = Work(np.zeros_like(work.flop), work.nbytes * rows["head_dim"])
-    return _fastest(_from_memory(rows, only_bytes, device))
+    return _fastest_attention(_from_memory(rows, only_bytes, device), "tokens", "heads")
 
 
 def decode_attention(root: Path, device: DeviceProfile, kv_dtype: Any) -> Columns:
@@ -99,7 +101,7 @@ def decode_attention(root: Path, device: DeviceProfile, kv_dtype: Any) -> Column
         rows["batch"], read, rows["heads"], rows["kv_heads"], 1, kv_dtype
     )
     only_bytes = Work(np.zeros_like(work.flop), work.nbytes * rows["head_dim"])
-    return _fastest(_from_memory(rows, only_bytes, device))
+    return _fastest_attention(_from_memory(rows, only_bytes, device), "context", "kv_heads")
 
 
 def mla_prefill(root: Path, device: DeviceProfile) -> Columns:
@@ -107,7 +109,8 @@ def mla_prefill(root: Path, device: DeviceProfile) -> Columns:
     table = _where(_read(root, MLA_PREFILL), kv_cache_dtype="bfloat16")
     rows = _columns(table, {"batch_size": "batch", "isl": "tokens", "num_heads": "heads"})
     work = kernel_work.mla_prefill_work(rows["batch"], rows["tokens"], rows["heads"])
-    return _fastest(_from_memory(rows, work, device))
+    rows = _from_memory(rows, work, device)
+    return fastest_where_known(rows, [rows["batch"], rows["heads"]], rows["tokens"])
 
 
 def mla_decode(root: Path, device: DeviceProfile, kv_dtype: Any) -> Columns:
@@ -116,15 +119,16 @@ def mla_decode(root: Path, device: DeviceProfile, kv_dtype: Any) -> Columns:
     names = {"batch_size": "batch", "isl": "tokens", "step": "step", "num_heads": "heads"}
     rows = _with_context(_columns(table, names))
     work = kernel_work.mla_decode_work(rows["batch"], rows["context"], rows["heads"], kv_dtype)
-    return _fastest(_from_memory(rows, work, device))
+    rows = _from_memory(rows, work, device)
+    return fastest_where_known(rows, [rows["batch"], rows["heads"]], rows["context"])
 
 
 def mla_absorb(root: Path, device: DeviceProfile) -> Columns:
     """Columns tokens, heads, t: the sum of the two batched products, bf16."""
     table = _where(_read(root, MLA_ABSORB), bmm_dtype="bfloat16")
     names = {"num_tokens": "tokens", "num_heads": "heads"}
-    before = _fastest(_columns(_where(table, op_name="mla_gen_pre"), names))
-    after = _fastest(_columns(_where(table, op_name="mla_gen_post"), names))
+    before = fastest(_columns(_where(table, op_name="mla_gen_pre"), names))
+    after = fastest(_columns(_where(table, op_name="mla_gen_post"), names))
     times = dict(zip(zip(after["tokens"], after["heads"], strict=True), after["t"], strict=True))
     points = zip(before["tokens"], before["heads"], strict=True)
     both = before["t"] + np.array([times.get(point, np.nan) for point in points])
@@ -154,9 +158,10 @@ def moe(root: Path, device: DeviceProfile, dtype: Any) -> Columns:
     # Nemotron's experts have two matrices; some engines do not say so in the kernel's name.
     plain = (rows["top_k"] == 22) | ((rows["hidden"] == 2688) & (rows["inner"] == 1856))
     rows = _pick(rows, ~plain)
-    sizes = [rows[name] for name in ("hidden", "inner", "top_k", "experts", "tp", "ep")]
+    sizes = [rows[name] for name in _SHAPE]
     work = kernel_work.moe_work(rows["tokens"], *sizes, dtype)  # type: ignore[call-arg, arg-type]
-    points = _fastest(_from_memory(rows, work, device))
+    rows = _from_memory(rows, work, device)
+    points = fastest_where_known(rows, [rows[name] for name in _SHAPE], rows["tokens"])
     # A finer split of the experts never costs more: removes benches of one slow engine.
     for finer in ("ep", "tp"):
         points["t"] = _running_minimum(points, finer)
@@ -199,8 +204,20 @@ def _paths(root: Path, name: str) -> list[Path]:
 
 
 def _read(root: Path, name: str) -> pa.Table:
-    tables = [pq.read_table(path) for path in _paths(root, name)]
+    """All rows of the tables called `name`, with a number for each engine, kernel and dtype."""
+    tables = []
+    for number, path in enumerate(_paths(root, name)):
+        table = pq.read_table(path)
+        label = pa.array([str(number)] * len(table))
+        for part in ("kernel_source", "gemm_dtype", "moe_dtype"):
+            if part in table.column_names:
+                label = pc.binary_join_element_wise(
+                    label, pc.fill_null(table[part].combine_chunks().cast(pa.string()), ""), "/"
+                )
+        tables.append(table.append_column("engine", label))
     table = pa.concat_tables(tables, promote_options="permissive")
+    codes = table["engine"].combine_chunks().dictionary_encode().indices
+    table = table.drop_columns("engine").append_column("engine", codes)
     if name in (PREFILL, DECODE):  # older engines have no windows and no such column
         if "window_size" in table.column_names:
             window = pc.fill_null(table["window_size"], 0)
@@ -222,12 +239,13 @@ def _columns(table: pa.Table, names: dict[str, str]) -> Columns:
     columns = {
         ours: np.asarray(table[name].to_numpy(), dtype=np.float64) for name, ours in names.items()
     }
+    columns["engine"] = np.asarray(table["engine"].to_numpy(), dtype=np.float64)
     columns["t"] = np.asarray(table["latency"].to_numpy(), dtype=np.float64) * 1e-3
     return _pick(columns, columns["t"] > 0)
 
 
 def _messages(table: pa.Table) -> Columns:
-    points = _fastest(_columns(table, {"num_gpus": "devices", "message_size": "nbytes"}))
+    points = fastest(_columns(table, {"num_gpus": "devices", "message_size": "nbytes"}))
     return {**points, "nbytes": points["nbytes"] * _HALF_BYTES}
 
 
@@ -257,14 +275,10 @@ def _from_memory(rows: Columns, work: Work, device: DeviceProfile) -> Columns:
     return _pick(rows, (rows["t"] >= fastest) | (work.nbytes > _CACHE_BYTES))
 
 
-def _fastest(rows: Columns) -> Columns:
-    """The least time of each distinct point, sorted by point."""
-    names = [name for name in rows if name != "t"]
-    order = np.lexsort([rows["t"], *(rows[name] for name in reversed(names))])
-    ordered = _pick(rows, order)
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = np.any([ordered[name][1:] != ordered[name][:-1] for name in names], axis=0)
-    return _pick(ordered, first)
+def _fastest_attention(rows: Columns, length: str, each: str) -> Columns:
+    """Equal work: head size, window, sequences x heads, heads a KV head and length agree."""
+    line = [rows["head_dim"], rows["window"], rows["batch"] * rows[each]]
+    return fastest_where_known(rows, [*line, rows["heads"] / rows["kv_heads"]], rows[length])
 
 
 def _running_minimum(points: Columns, along: str, falling: bool = False) -> npt.NDArray[np.float64]:
@@ -281,7 +295,3 @@ def _running_minimum(points: Columns, along: str, falling: bool = False) -> npt.
     result = np.empty_like(times)
     result[order] = times
     return result
-
-
-def _pick(columns: Columns, rows: npt.NDArray[Any]) -> Columns:
-    return {name: column[rows] for name, column in columns.items()}

@@ -69,15 +69,19 @@ def test_measured_points_are_reproduced() -> None:
 @pytest.mark.parametrize("name", list_kernel_tables())
 def test_held_out_errors_recorded_with_each_table_meet_the_targets(name: str) -> None:
     about = load_yaml(Path(__file__).parents[2] / "hardware_profiles" / "kernels" / f"{name}.yaml")
-    kernels = ("gemm", "moe", "prefill", "decode")
-    errors = {k: e for k, e in about["held_out_error"].items() if k.startswith(kernels)}
-    assert len(errors) >= 4
-    for error in errors.values():
-        assert error["median"] < 0.05
-    # PCIe cards: engines and server differ from point to point; A100: one old engine.
-    if name not in ("l40s-48", "rtx-pro-6000-server", "a100-80-sxm"):
-        for error in errors.values():
-            assert error["p90"] < 0.17
+    errors = about["held_out_error"]
+    assert len(errors) >= 13
+    # An old card's engines change kernels from point to point, for few sizes in few engines.
+    missed = {
+        ("l40s-48", "gemm_fp8"): 0.16,
+        ("l40s-48", "moe_bf16"): 0.16,
+        ("l40s-48", "moe_fp8"): 0.16,
+        ("l40s-48", "mla_decode_bf16"): 0.17,
+        ("rtx-pro-6000-server", "all_reduce_graph"): 0.19,
+    }
+    for kernel, error in errors.items():
+        assert error["median"] < 0.05, kernel
+        assert error["p90"] <= missed.get((name, kernel), 0.15), kernel
 
 
 def test_tables_are_small_and_say_where_they_come_from() -> None:
