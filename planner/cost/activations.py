@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.arrays import RECOMPUTE, FloatArray, StrategyArrays
+from planner.cost.arrays import DUALPIPE, RECOMPUTE, SCHEDULES, FloatArray, StrategyArrays
 from planner.cost.context import CallContext
 from planner.cost.pipeline import KINDS, Stages
 from planner.cost.shapes import (
@@ -28,6 +28,7 @@ from planner.cost.shapes import (
     v_head_dim,
 )
 
+ZB_H2 = SCHEDULES.index("zb-h2")
 _WORD_BYTES = 2.0
 _BLOCK_HIDDEN_WORDS = 4.0
 _CHECKPOINT_HIDDEN_WORDS = 1.0
@@ -95,12 +96,17 @@ def waiting_microbatches(s: StrategyArrays, microbatches: FloatArray, stage: str
     """Microbatches whose activations a stage holds at its peak, in units of the whole stage.
 
     1F1B: stage i of p holds p - i. Interleaved in v chunks: 2 (p - i - 1) + (v - 1) p + 1 chunks
-    of 1 / v stage each (arXiv:2104.04473, 2205.05198). Never more than there are.
+    of 1 / v stage each (arXiv:2104.04473, 2205.05198). Zero bubble H1 as 1F1B, H2 twice that less
+    one (arXiv:2401.10241); DualPipe p + 1 everywhere (arXiv:2412.19437). Never more than there are.
     """
     behind = {"first": s.pp - 1, "middle": s.pp - 2, "last": np.zeros_like(s.pp)}[stage]
     behind = np.maximum(behind, 0)
     chunks = np.where(s.vpp > 1, 2 * behind + (s.vpp - 1) * s.pp + 1, behind + 1)
-    return np.asarray(np.minimum(chunks / s.vpp, microbatches))
+    held = chunks / s.vpp
+    if s.pipeline_schedule.any():
+        h2, dual = s.pipeline_schedule == ZB_H2, s.pipeline_schedule == DUALPIPE
+        held = np.select([h2, dual], [2.0 * held - 1.0, s.pp + 1.0], held)
+    return np.asarray(np.minimum(held, microbatches))
 
 
 def stage_layer_bytes(tokens: TokenBytes, stages: Stages, stage: str) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from planner.schema import Strategy
 from planner.schema.hardware import DType
-from planner.schema.strategy import Offload, Recompute
+from planner.schema.strategy import Offload, PipelineSchedule, Recompute
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -20,7 +20,15 @@ BoolArray = npt.NDArray[np.bool_]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 OFFLOAD: tuple[Offload, ...] = ("none", "optimizer", "all")
 DTYPES: tuple[DType, ...] = ("bf16", "fp8", "fp4")
-_CODED: dict[str, tuple[str, ...]] = {"recompute": RECOMPUTE, "offload": OFFLOAD, "dtype": DTYPES}
+SCHEDULES: tuple[PipelineSchedule, ...] = ("1f1b", "zb-h1", "zb-h2", "dualpipe")
+DUALPIPE = SCHEDULES.index("dualpipe")
+CODED: dict[str, tuple[str, ...]] = {
+    "recompute": RECOMPUTE,
+    "offload": OFFLOAD,
+    "dtype": DTYPES,
+    "pipeline_schedule": SCHEDULES,
+}
+"""Fields whose values are words, held as indices into these."""
 _BOOL = ("sequence_parallel", "packing", "optimizer_on_cpu")
 _FLOAT = ("memory_fraction",)
 
@@ -29,17 +37,20 @@ _FLOAT = ("memory_fraction",)
 class StrategyArrays:
     """n strategies; every field is an array of shape [n] named as in `schema.Strategy`.
 
-    `recompute`, `offload` and `dtype` hold indices into RECOMPUTE, OFFLOAD and DTYPES.
+    Fields of words (`recompute`, `offload`, `dtype`, `pipeline_schedule`) hold indices: see CODED.
     """
 
     tp: IntArray
     pp: IntArray
     vpp: IntArray
     cp: IntArray
+    ulysses: IntArray
     ep: IntArray
     etp: IntArray
     dp: IntArray
     zero_stage: IntArray
+    shard_ranks: IntArray
+    pipeline_schedule: IntArray
     sequence_parallel: BoolArray
     micro_batch_sequences: IntArray
     packing: BoolArray
@@ -102,13 +113,13 @@ class StrategyArrays:
 
 def encode(name: str, value: Any) -> Any:
     """A strategy field's value as the number that the arrays hold."""
-    return _CODED[name].index(value) if name in _CODED else value
+    return CODED[name].index(value) if name in CODED else value
 
 
 def decode(name: str, value: Any) -> Any:
     """The inverse of `encode`, as a Python value."""
-    if name in _CODED:
-        return _CODED[name][int(value)]
+    if name in CODED:
+        return CODED[name][int(value)]
     if name in _BOOL:
         return bool(value)
     return float(value) if name in _FLOAT else int(value)

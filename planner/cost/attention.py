@@ -38,7 +38,7 @@ def attention_core_s(
 
     Averaged over full and sliding-window layers. Context parallelism divides the work evenly
     (zig-zag order or head-wise), except for what `cp_slowdown_per_doubling` says of smaller
-    kernels and merging.
+    kernels and merging in a ring.
     """
     first, inverse = distinct(s.tp, batch.attention_tokens, batch.attention_sequences)
     tp = s.tp[first]
@@ -46,7 +46,7 @@ def attention_core_s(
     sequences = batch.attention_sequences[first]
     compute = _unfused_s if context.framework.value("attention_unfused") else _flash_s
     forward, backward = compute(context, tp.astype(np.float64), length, sequences)
-    ring = 1.0 + context.framework.value("cp_slowdown_per_doubling") * np.log2(s.cp)
+    ring = 1.0 + context.framework.value("cp_slowdown_per_doubling") * np.log2(s.cp / s.ulysses)
     share = ring / s.cp
     return forward[inverse] * share, backward[inverse] * share
 

@@ -10,7 +10,7 @@ from planner.cost.arrays import OFFLOAD, FloatArray, StrategyArrays
 from planner.cost.collectives import RankGroup, rank_group, ring_s
 from planner.cost.context import CallContext
 from planner.cost.pipeline import STAGES
-from planner.cost.state import StageParameters, training_state
+from planner.cost.state import StageParameters, shard_limit, training_state
 
 # Bytes per parameter that one Adam update moves: gradient 4, master 4 + 4, moments 8 + 8, and the
 # bf16 copy 2, plus the pass that clips the gradient 4 (counted; published steps fit 30 to 42).
@@ -37,11 +37,13 @@ def replica_groups(context: CallContext, s: StrategyArrays, parameters: StagePar
     """Data x context ranks at a stride of tp; expert replicas at a stride of etp x ep."""
     device = context.group.device
     dense = rank_group(device, parameters.dense_shards, s.tp)
-    most = context.framework.value("zero_shard_ranks")
+    most = shard_limit(context, s)
     return Groups(
         dense=dense,
         expert=rank_group(device, parameters.expert_shards, s.etp * s.ep),
-        dense_shard=rank_group(device, np.minimum(dense.members, most), s.tp) if most else dense,
+        dense_shard=rank_group(device, np.minimum(dense.members, most), s.tp)
+        if np.isfinite(most).any()
+        else dense,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.cost.arrays import DTYPES, FloatArray, StrategyArrays
+from planner.cost.arrays import DTYPES, FloatArray, IntArray, StrategyArrays
 from planner.cost.attention import attention_core_s
 from planner.cost.batching import Batch
 from planner.cost.collectives import (
@@ -297,24 +297,37 @@ def _context_parallel_s(
     """Exposed exchange of one layer, forward and backward.
 
     Ring: keys and values of the other ranks pass by, hidden behind the attention core as far as
-    it lasts; twice the bytes backward. Ulysses (`cp_ulysses`): all-to-all of queries, keys,
-    values and output, nothing hides it (arXiv:2309.14509, 2310.01889).
+    it lasts; twice the bytes backward. Ulysses: all-to-all of queries, keys, values and output,
+    nothing hides it (arXiv:2309.14509, 2310.01889). A hybrid exchanges heads among neighbours, so
+    that each of them has all their tokens for a part of the heads, which then go around the ring
+    of such neighbourhoods (arXiv:2405.07719).
     """
     model, device = context.model, context.group.device
-    group = rank_group(device, s.cp, s.tp)
+    ulysses = ulysses_degree(context, s)
     heads = heads_per_rank(model, s.tp)
+    kv_heads = kv_heads_per_rank(model, s.tp)
     pair = qk_head_dim(model) + v_head_dim(model)
-    kv_words = kv_heads_per_rank(model, s.tp) * pair
-    if context.framework.value("cp_ulysses"):
-        words = heads * pair + kv_words
-        exchange = ring_s(device, group, tokens * words * WORD_BYTES, calls=4.0)
-        exchange = np.where(s.cp > 1, exchange, 0.0)
-        return exchange, exchange
+    # A key-value head is repeated where there are more ranks than heads.
+    words = heads * pair + np.maximum(kv_heads, np.where(ulysses < s.cp, ulysses, 0)) * pair
+    near = rank_group(device, ulysses, s.tp)
+    exchange = ring_s(device, near, tokens * words * WORD_BYTES, calls=4.0)
+    exchange = np.where(ulysses > 1, exchange, 0.0)
+
+    group = rank_group(device, s.cp // ulysses, s.tp * ulysses)
     rate = np.where(group.outer > 1.0, scale_out_rate(device), scale_up_rate(device))
     latency = np.where(group.outer > 1.0, device.scale_out_latency_s, device.scale_up_latency_s)
-    hops = s.cp - 1.0
+    kv_words = np.maximum(kv_heads, ulysses) * pair
+    hops = group.members - 1.0
     ring = hops * (tokens * kv_words * WORD_BYTES / rate + latency)
-    return np.maximum(ring - core, 0.0), np.maximum(2.0 * ring - core_backward, 0.0)
+    return (
+        exchange + np.maximum(ring - core, 0.0),
+        exchange + np.maximum(2.0 * ring - core_backward, 0.0),
+    )
+
+
+def ulysses_degree(context: CallContext, s: StrategyArrays) -> IntArray:
+    """Ranks of cp that exchange heads: all where the framework's cp is Ulysses, shape [u]."""
+    return s.cp if context.framework.value("cp_ulysses") else s.ulysses
 
 
 def _expert_parallel_s(

@@ -17,7 +17,7 @@ from planner.cost.activations import (
     token_bytes,
     waiting_microbatches,
 )
-from planner.cost.arrays import OFFLOAD, RECOMPUTE, FloatArray, StrategyArrays
+from planner.cost.arrays import DUALPIPE, OFFLOAD, RECOMPUTE, FloatArray, StrategyArrays
 from planner.cost.batching import Batch, is_scalar_head
 from planner.cost.context import CallContext
 from planner.cost.pipeline import STAGES, Stages
@@ -27,6 +27,7 @@ from planner.cost.state import (
     StageParameters,
     StateBytes,
     frozen_weights,
+    shard_limit,
     training_state,
 )
 from planner.schema import DeviceProfile, FrameworkProfile
@@ -177,9 +178,11 @@ def _state_parts(
     training = context.call.kind == "train"
     keep_optimizer = training | (s.offload == OFFLOAD.index("none"))
     keep_gradients = training | (s.offload != OFFLOAD.index("all"))
+    # DualPipe feeds a pipeline from both ends: each device holds two stages' weights.
+    copies = np.where(s.pipeline_schedule == DUALPIPE, 2.0, 1.0) if training else 1.0
     return {
-        "weights": state.weights,
-        "gradients": state.gradients * keep_gradients,
+        "weights": state.weights * copies,
+        "gradients": state.gradients * keep_gradients * copies,
         "optimizer": state.optimizer * keep_optimizer,
     }
 
@@ -274,8 +277,9 @@ def _gathered(
         else context.framework.value("weight_bytes_per_parameter")
     )
     own = held_bytes <= _BF16_BYTES
-    dense_missing = 1.0 - own / parameters.dense_shards
-    expert_missing = 1.0 - own / parameters.expert_shards
+    limit = shard_limit(context, s)
+    dense_missing = 1.0 - own / np.minimum(parameters.dense_shards, limit)
+    expert_missing = 1.0 - own / np.minimum(parameters.expert_shards, limit)
     layers = (parameters.dense[stage] - ends) * dense_missing
     layers = (layers + parameters.expert[stage] * expert_missing) / count * copies
     trained = context.call.kind == "train" and not frozen

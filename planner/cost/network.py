@@ -15,10 +15,17 @@ import numpy as np
 from planner.cost.arrays import RECOMPUTE, FloatArray, IntArray, StrategyArrays
 from planner.cost.batching import form_batch
 from planner.cost.context import CallContext
+from planner.cost.layers import ulysses_degree
 from planner.cost.lengths import length_moments
 from planner.cost.occupancy import length_cells
 from planner.cost.pipeline import STAGES, form_stages
-from planner.cost.shapes import kv_heads_per_rank, moe_layers
+from planner.cost.shapes import (
+    heads_per_rank,
+    kv_heads_per_rank,
+    moe_layers,
+    qk_head_dim,
+    v_head_dim,
+)
 from planner.cost.state import StageParameters, stage_parameters
 from planner.schema import ModelSpec
 
@@ -73,8 +80,15 @@ def _passes(context: CallContext, s: StrategyArrays) -> _Volumes:
     reductions = (layers * 2.0 - expert_layers * (s.etp == 1)) * (both + again)
     tensor = reductions * _ring(s.tp, 2.0) * tokens * row
     # Keys and values go around once forward; backward they come again, with their gradients.
+    # Ulysses exchanges queries, keys, values and output instead, as often in either pass.
     turns = (3.0 if train else 1.0) + again
-    context_bytes = layers * turns * (s.cp - 1.0) * tokens * _key_value_bytes(model, s)
+    ulysses = ulysses_degree(context, s)
+    hops = s.cp / ulysses - 1.0
+    ring = turns * hops * _key_value_bytes(model, s, ulysses)
+    heads = _query_bytes(model, s) + _key_value_bytes(model, s, np.where(hops > 0, ulysses, 1))
+    exchange = (both + again) * _ring(ulysses, 1.0) * heads
+    context_bytes = layers * tokens * (ring + exchange)
+    around = turns * hops + 4.0 * (both + again) * (ulysses - 1.0)
     exchanges = 2.0 * expert_layers * (both + again)
     expert = exchanges * _expert_bytes(model, s, tokens, row)
     boundaries = np.maximum(s.pp * s.vpp - 1.0, 0.0) / s.pp * (s.pp > 1)
@@ -91,7 +105,7 @@ def _passes(context: CallContext, s: StrategyArrays) -> _Volumes:
         },
         {
             "tensor": reductions * passes * 2.0 * (s.tp - 1.0),
-            "context": layers * turns * passes * (s.cp - 1.0),
+            "context": layers * passes * around,
             "expert": exchanges * passes * (s.ep - 1.0),
             "pipeline": boundaries * both * passes,
             "data": data_messages,
@@ -171,12 +185,19 @@ def _ring(members: IntArray | FloatArray, passes: float) -> FloatArray:
     return np.asarray(passes * (members - 1.0) / members)
 
 
-def _key_value_bytes(model: ModelSpec, s: StrategyArrays) -> FloatArray:
-    """Keys and values of one token in one layer on one tensor-parallel rank, bytes."""
+def _query_bytes(model: ModelSpec, s: StrategyArrays) -> FloatArray:
+    """Query and attention output of one token on one tensor-parallel rank, bytes."""
+    words = heads_per_rank(model, s.tp) * (qk_head_dim(model) + v_head_dim(model))
+    return np.asarray(words * _ACTIVATION_BYTES)
+
+
+def _key_value_bytes(model: ModelSpec, s: StrategyArrays, least: IntArray) -> FloatArray:
+    """Keys and values of one token in one layer on one tensor-parallel rank, of at least `least`
+    heads (a head is repeated where ranks outnumber heads), bytes."""
     if model.mla is not None:
-        width = model.mla.qk_nope_head_dim + model.mla.qk_rope_head_dim + model.mla.v_head_dim
-        return np.asarray(np.maximum(model.num_heads / s.tp, 1.0) * width * _ACTIVATION_BYTES)
-    return kv_heads_per_rank(model, s.tp) * 2.0 * model.head_dim * _ACTIVATION_BYTES
+        return _query_bytes(model, s)
+    heads = np.maximum(kv_heads_per_rank(model, s.tp), least)
+    return np.asarray(heads * 2.0 * model.head_dim * _ACTIVATION_BYTES)
 
 
 def _expert_bytes(

@@ -45,6 +45,7 @@ from planner.cost.shapes import (
     vocabulary_per_rank,
 )
 
+_PRODUCTS = ("compute", "experts")
 _FULL = RECOMPUTE.index("full")
 _SELECTIVE = RECOMPUTE.index("selective")
 # Each byte that the loss keeps for a logit is written once and read twice on the way from the
@@ -66,6 +67,8 @@ class KindCost:
     total_s: FloatArray
     backward_s: FloatArray
     """Share of `total_s` in the backward pass with recomputation."""
+    weight_gradient_s: FloatArray
+    """Products for weight gradients: half of the backward pass's, which nothing waits for."""
     rounds: FloatArray
     traffic_bytes: FloatArray
     flop: FloatArray
@@ -92,8 +95,8 @@ class PassCosts:
 
 def pass_costs(context: CallContext, s: StrategyArrays, *, train: bool) -> PassCosts:
     """Layer, head and embedding costs of one microbatch."""
-    columns: list[npt.ArrayLike] = [s.tp, s.cp, s.ep, s.etp, s.dp, s.micro_batch_sequences]
-    columns += [s.packing, s.sequence_parallel, s.dtype]
+    columns: list[npt.ArrayLike] = [s.tp, s.cp, s.ulysses, s.ep, s.etp, s.dp]
+    columns += [s.micro_batch_sequences, s.packing, s.sequence_parallel, s.dtype]
     if train:
         columns.append(s.recompute)
     first, inverse = distinct(*columns)
@@ -151,7 +154,7 @@ def _kind_cost(
     traffic = weights + block.elementwise_bytes
     flop = linear + core
     parts = forward
-    backward_s = np.zeros(len(s))
+    backward_s = weight_gradient_s = np.zeros(len(s))
     if train:
         full, selective = s.recompute == _FULL, s.recompute == _SELECTIVE
         again = _recompute(context, block, attention, full, selective)
@@ -159,6 +162,8 @@ def _kind_cost(
         launches = np.maximum(floor, rounds * latency) * (BACKWARD_ROUNDS + full)
         behind = _with_floor(add_parts(block.backward, again), launches)
         backward_s = _total(behind, len(s))
+        products = {name: block.backward[name] for name in _PRODUCTS if name in block.backward}
+        weight_gradient_s = _total(products, len(s)) / 2.0
         parts = add_parts(forward, behind)
         passes = 1.0 + BACKWARD_ROUNDS + full
         moved = block.elementwise_bytes
@@ -173,6 +178,7 @@ def _kind_cost(
         parts=parts,
         total_s=_total(parts, len(s)),
         backward_s=backward_s,
+        weight_gradient_s=weight_gradient_s,
         rounds=rounds * passes,
         traffic_bytes=traffic,
         flop=flop,
@@ -288,6 +294,7 @@ def _head(context: CallContext, s: StrategyArrays, batch: Batch, train: bool) ->
         parts={},
         total_s=np.maximum(total, rounds * device.kernel_latency_s),
         backward_s=backward,
+        weight_gradient_s=backward / 2.0,
         rounds=np.full(len(s), rounds),
         traffic_bytes=moved + gemm.parameters * WORD_BYTES * (1.0 + train),
         flop=flop * (3.0 if train else 1.0) * heads,

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.arrays import FloatArray, IntArray, StrategyArrays
+from planner.cost.arrays import DUALPIPE, SCHEDULES, FloatArray, IntArray, StrategyArrays
 from planner.cost.context import CallContext
 from planner.cost.parameters import moe_layer_mask
+
+_ZB_H1, _ZB_H2 = SCHEDULES.index("zb-h1"), SCHEDULES.index("zb-h2")
 
 Kind = str
 """Layer kind: "dense" or "moe"."""
@@ -93,11 +95,32 @@ def form_stages(context: CallContext, s: StrategyArrays) -> Stages:
     )
 
 
-def fill_and_drain_s(slowest_s: FloatArray, all_stages_s: FloatArray, vpp: IntArray) -> FloatArray:
+@dataclass(frozen=True)
+class OtherStages:
+    """One microbatch through all stages but the slowest, seconds, arrays of shape [n]."""
+
+    passes: FloatArray
+    """Forward and backward."""
+    backward: FloatArray
+    """Backward with recomputation, weight gradients included."""
+    weight_gradient: FloatArray
+
+
+def fill_and_drain_s(others: OtherStages, s: StrategyArrays) -> FloatArray:
     """Time that the slowest stage waits for the others in one schedule, shape [n].
 
     A 1F1B schedule of m microbatches lasts m x slowest stage + the other stages once;
     interleaving v chunks divides the waiting by v (arXiv:2104.04473, equation for t_pb, here with
-    unequal stages).
+    unequal stages). With F, B and W the forward, backward and weight-gradient time of a stage, p
+    stages wait (p - 1)(F + B); zero bubble H1 fills 2 W a stage, H2 3 W (arXiv:2401.10241);
+    DualPipe waits (p / 2 - 1)(F + B + B - 3 W) (arXiv:2412.19437, table 2).
     """
-    return np.maximum(all_stages_s - slowest_s, 0.0) / vpp
+    filled = others.weight_gradient
+    halves = (s.pp / 2.0 - 1.0) / np.maximum(s.pp - 1.0, 1.0)
+    both_ends = halves * (others.passes + others.backward - 3.0 * filled)
+    waiting = np.select(
+        [s.pipeline_schedule == code for code in (_ZB_H1, _ZB_H2, DUALPIPE)],
+        [others.passes - 2.0 * filled, others.passes - 3.0 * filled, both_ends],
+        others.passes / s.vpp,
+    )
+    return np.maximum(waiting, 0.0)

@@ -18,9 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from planner.cost.arrays import (
-    DTYPES,
-    OFFLOAD,
-    RECOMPUTE,
+    CODED,
     BoolArray,
     decode,
 )
@@ -34,14 +32,11 @@ _BOOLEAN = {
     *("is_moe", "is_mla", "mlp_bias", "has_critic"),
 }
 _TEXT: dict[str, tuple[str, ...]] = {
-    "recompute": RECOMPUTE,
-    "offload": OFFLOAD,
-    "dtype": DTYPES,
+    **CODED,
     "placement": ("colocated", "disaggregated", "free"),
     "old_logprobs": ("recompute", "engine", "skip"),
     "role": (),  # any text: algorithms may add roles
 }
-_CODED = {"recompute", "offload", "dtype"}
 
 _Kind = Literal["number", "boolean", "text"]
 _Run = Callable[[Values], Any]
@@ -159,7 +154,7 @@ class _Shown(Mapping[str, Any]):
         value = self._values[name]
         if isinstance(value, np.ndarray):
             value = value[self._index]
-        if name in _CODED:
+        if name in CODED:
             return decode(name, value)
         return value.item() if isinstance(value, np.generic) else value
 
@@ -284,7 +279,7 @@ class _Builder:
         if choices and text not in choices:
             raise self.error(f"{name} is never {text!r}", f"It is one of {', '.join(choices)}.")
         self.names.add(name)
-        if name in _CODED:
+        if name in CODED:
             code = choices.index(text)
             return lambda values: apply(np.asarray(values[name]), code)
         return lambda values: np.bool_(apply(values[name], text))

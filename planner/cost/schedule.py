@@ -9,13 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.arrays import FloatArray, StrategyArrays
+from planner.cost.arrays import DUALPIPE, FloatArray, StrategyArrays
 from planner.cost.collectives import rank_group, scale_out_rate, scale_up_rate
 from planner.cost.context import CallContext
 from planner.cost.layers import WORD_BYTES, Parts
 from planner.cost.passes import PassCosts
-from planner.cost.pipeline import STAGES, Stages, fill_and_drain_s
+from planner.cost.pipeline import STAGES, OtherStages, Stages, fill_and_drain_s
 from planner.cost.shapes import moe_layers
+
+_EXCHANGE = "ep_comm"
+_COMPUTING = ("compute", "experts", "attention")
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ def pipeline_schedule(
     """
     at = passes.inverse
     model = context.model
-    totals = {kind: cost.total_s[at] for kind, cost in passes.kinds.items()}
+    hidden = _hidden_exchange_s(s, passes)
+    totals = {kind: cost.total_s[at] - hidden[kind] for kind, cost in passes.kinds.items()}
     head_s, embedding_s = passes.head_s[at], passes.embedding_s[at]
     microbatches = passes.batch.microbatches[at].astype(np.float64)
 
@@ -78,7 +82,8 @@ def pipeline_schedule(
     parts: Parts = {}
     for kind, cost in passes.kinds.items():
         for name, seconds in cost.parts.items():
-            term = microbatches * held[kind] * seconds[at]
+            exposed = seconds[at] - hidden[kind] if name == _EXCHANGE else seconds[at]
+            term = microbatches * held[kind] * exposed
             parts[name] = parts[name] + term if name in parts else term
     parts["host"] = parts["host"] + microbatches * passes.microbatch_host_s
     parts["head"] = microbatches * with_head * head_s
@@ -88,7 +93,14 @@ def pipeline_schedule(
         sum((count[kind] * totals[kind] for kind in totals), head_s + embedding_s)
         + s.pp * passes.microbatch_host_s
     )
-    bubble = fill_and_drain_s(slowest_s, everything_s, s.vpp)
+    others = np.maximum(everything_s - slowest_s, 0.0)
+    bubble = others / s.vpp
+    if s.pipeline_schedule.any():
+        backward, weight_gradient = (
+            _of_others(passes, count, held, with_head, name)
+            for name in ("backward_s", "weight_gradient_s")
+        )
+        bubble = fill_and_drain_s(OtherStages(others, backward, weight_gradient), s)
     boundary = _boundary_s(context, s, passes) * (2.0 if both_ways else 1.0)
     parts["pipeline_bubble"] = np.where(s.pp > 1, bubble + boundary, 0.0)
     total_s = np.asarray(sum(parts.values()))
@@ -115,6 +127,36 @@ def pipeline_schedule(
         traffic_bytes=np.asarray(traffic * ranks),
         flop=np.asarray(flop * s.dp * microbatches),
     )
+
+
+def _hidden_exchange_s(s: StrategyArrays, passes: PassCosts) -> dict[str, FloatArray]:
+    """Expert exchanges of one layer that DualPipe hides behind another microbatch's computation,
+    by layer kind, shape [n]; nothing in other schedules (arXiv:2412.19437, section 3.2.1)."""
+    dual = s.pipeline_schedule == DUALPIPE
+    if not dual.any():
+        return {kind: np.zeros(len(s)) for kind in passes.kinds}
+    hidden = {}
+    for kind, cost in passes.kinds.items():
+        exchange = cost.parts.get(_EXCHANGE, np.zeros(len(passes.s)))
+        computing = sum(cost.parts[name] for name in _COMPUTING if name in cost.parts)
+        hidden[kind] = np.where(dual, np.minimum(exchange, computing)[passes.inverse], 0.0)
+    return hidden
+
+
+def _of_others(
+    passes: PassCosts,
+    count: dict[str, int],
+    held: dict[str, FloatArray],
+    with_head: FloatArray,
+    name: str,
+) -> FloatArray:
+    """A time of layers and head, of all stages but the slowest, shape [n]."""
+    at = passes.inverse
+    head_s = passes.head_backward_s[at] / (2.0 if name == "weight_gradient_s" else 1.0)
+    layers_s = sum(
+        (count[kind] - held[kind]) * getattr(cost, name)[at] for kind, cost in passes.kinds.items()
+    )
+    return np.asarray(np.maximum(layers_s + (1.0 - with_head) * head_s, 0.0))
 
 
 def _with_balanced_end(stages: Stages, s: StrategyArrays, count: dict[str, int]) -> Stages:

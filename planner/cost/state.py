@@ -107,10 +107,10 @@ def training_state(
     `weight_bytes_per_parameter`, `gradient_bytes_...` and `optimizer_bytes_...`; with a bf16
     Megatron distributed optimizer this is 6 + 12 / d. With adapters the frozen base has
     `frozen_base_bytes_per_parameter` (bf16 unless the framework says else) and nothing beside.
-    Where ZeRO shards inside groups of `zero_shard_ranks`, d is no larger than that.
+    Where ZeRO shards inside groups (`shard_limit`), d is no larger than those.
     """
     framework = context.framework
-    most = framework.value("zero_shard_ranks") or np.inf
+    most = shard_limit(context, s)
     frozen: FloatArray | float = 0.0
     if parameters.adapters is not None:
         frozen = _held(parameters, stage, s.zero_stage >= 3, most)
@@ -129,15 +129,23 @@ def training_state(
     )
 
 
+def shard_limit(context: CallContext, s: StrategyArrays) -> FloatArray:
+    """Ranks among which ZeRO shards at most: the framework's `zero_shard_ranks` or the strategy's
+    `shard_ranks`, inf where neither says, shape [n]."""
+    limit = context.framework.value("zero_shard_ranks") or np.inf
+    return np.minimum(np.where(s.shard_ranks > 0, s.shard_ranks, np.inf), limit)
+
+
 def frozen_weights(s: StrategyArrays, parameters: StageParameters, stage: str) -> StateBytes:
     """A model that is not trained: bf16 weights, sharded only by ZeRO-3."""
     none = np.zeros(len(s))
-    weights = _held(parameters, stage, s.zero_stage >= 3) * _FROZEN_WEIGHT_BYTES
+    limit = np.where(s.shard_ranks > 0, s.shard_ranks, np.inf)
+    weights = _held(parameters, stage, s.zero_stage >= 3, limit) * _FROZEN_WEIGHT_BYTES
     return StateBytes(weights, none, none, none, none)
 
 
 def _held(
-    parameters: StageParameters, stage: str, sharded: BoolArray, most: float = np.inf
+    parameters: StageParameters, stage: str, sharded: BoolArray, most: FloatArray
 ) -> FloatArray:
     """Elements on one device when dense weights and experts are sharded over their replicas.
 

@@ -42,6 +42,7 @@ def degrees(strategy: Strategy, kind: str) -> str:
         ("PP", strategy.pp),
         ("VPP", strategy.vpp),
         ("CP", strategy.cp),
+        ("Ulysses", strategy.ulysses),
         ("EP", strategy.ep),
         ("ETP", strategy.etp),
     ]
@@ -50,7 +51,10 @@ def degrees(strategy: Strategy, kind: str) -> str:
         return f"{strategy.dp} x {' '.join(words) or 'TP1'}"
     words.append(f"DP{strategy.dp}")
     if strategy.zero_stage:
-        words.append(f"ZeRO{strategy.zero_stage}")
+        shards = f"/{strategy.shard_ranks}" if strategy.shard_ranks else ""
+        words.append(f"ZeRO{strategy.zero_stage}{shards}")
+    if strategy.pipeline_schedule != "1f1b":
+        words.append(strategy.pipeline_schedule)
     if strategy.first_stage_layers or strategy.last_stage_layers:
         words.append(f"ends {strategy.first_stage_layers}/{strategy.last_stage_layers}")
     return " ".join(words)

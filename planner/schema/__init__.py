@@ -13,7 +13,16 @@ from planner.schema.plan import (
     Prediction,
     SearchReport,
 )
-from planner.schema.strategy import CallSpace, Mesh, Offload, Recompute, Rule, SearchSpace, Strategy
+from planner.schema.strategy import (
+    CallSpace,
+    Mesh,
+    Offload,
+    PipelineSchedule,
+    Recompute,
+    Rule,
+    SearchSpace,
+    Strategy,
+)
 from planner.schema.workload import Call, CallKind, EnvironmentSpec, LengthDistribution, Workload
 
 __all__ = [
@@ -36,6 +45,7 @@ __all__ = [
     "ModelSpec",
     "NodeGroup",
     "Offload",
+    "PipelineSchedule",
     "Plan",
     "PlanSet",
     "Prediction",

@@ -13,6 +13,7 @@ from planner.schema.workload import CallKind
 Degree = Annotated[int, Field(ge=1, le=65536)]
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "all"]
+PipelineSchedule = Literal["1f1b", "zb-h1", "zb-h2", "dualpipe"]
 
 
 class Strategy(Schema):
@@ -26,6 +27,10 @@ class Strategy(Schema):
     """Virtual pipeline stages on each device (interleaved 1F1B); 1 = plain 1F1B."""
     cp: Degree = 1
     """Context-parallel degree (ring, all-gather or Ulysses as the launcher does it)."""
+    ulysses: Degree = 1
+    """Part of cp that exchanges heads (Ulysses) inside a ring of cp / ulysses ranks: 1 a plain
+    ring, cp plain Ulysses, between them a hybrid. 1 too where the framework's cp is always
+    Ulysses."""
     ep: Degree = 1
     """Expert-parallel degree; divides tp x cp x dp / etp ranks of a stage."""
     etp: Degree = 1
@@ -35,6 +40,13 @@ class Strategy(Schema):
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 0
     """What is sharded over data parallel ranks: 1 optimizer, 2 + gradients, 3 + weights (FSDP).
     Read by train (and, stage 3, by forward)."""
+    shard_ranks: NonNegativeInt = 0
+    """Ranks among which ZeRO shards; every such group holds a replica of the whole state (hybrid
+    sharding, HSDP). 0: all data- and context-parallel ranks."""
+    pipeline_schedule: PipelineSchedule = "1f1b"
+    """train: order of passes in a pipeline. 1f1b (interleaved when vpp > 1); zb-h1 and zb-h2 fill
+    bubbles with weight gradients (zb-h2 with twice the activations); dualpipe feeds both ends of
+    stages that hold two parts of the model, and hides expert exchanges."""
     sequence_parallel: bool = False
     """Megatron sequence parallelism: activations outside the TP regions are split by tp."""
     micro_batch_sequences: PositiveInt = 1
@@ -136,12 +148,18 @@ class CallSpace(Schema):
     """Virtual pipeline stages on each device."""
     cp: tuple[Degree, ...] = (1,)
     """Context-parallel degrees."""
+    ulysses: tuple[Degree, ...] = (1,)
+    """Ulysses degrees inside cp; those that do not divide cp are skipped."""
     ep: tuple[Degree, ...] = (1,)
     """Expert-parallel degrees; 1 alone counts for a dense model."""
     etp: tuple[Degree, ...] = (1,)
     """Tensor-parallel degrees inside an expert; 1 alone counts for a dense model."""
     zero_stage: tuple[Annotated[int, Field(ge=0, le=3)], ...] = (0,)
     """ZeRO stages."""
+    shard_ranks: tuple[NonNegativeInt, ...] = (0,)
+    """Ranks among which ZeRO shards; 0: all. Sizes that do not divide dp x cp are skipped."""
+    pipeline_schedule: tuple[PipelineSchedule, ...] = ("1f1b",)
+    """Orders of passes in a pipeline; read for train."""
     sequence_parallel: Literal["never", "with_tp", "optional"] = "never"
     """with_tp: always on when tp > 1."""
     micro_batch_sequences: tuple[PositiveInt, ...] = (1,)

@@ -25,7 +25,8 @@ _ALL_NODE_COUNTS_UP_TO = 16
 
 
 LAYOUT_FIELDS = (
-    *("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage", "sequence_parallel", "packing"),
+    *("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage", "shard_ranks", "ulysses"),
+    *("sequence_parallel", "packing", "pipeline_schedule"),
     *("offload", "first_stage_layers", "last_stage_layers", "dtype", "optimizer_on_cpu"),
 )
 """Fields that two calls on one copy of a model must agree in."""
@@ -222,6 +223,9 @@ class _Table:
     def cross(self, name: str, options: npt.ArrayLike) -> None:
         """Every row with every option, then the rules that this makes ready."""
         array = np.asarray(options)
+        if len(array) == 1:
+            self.put(**{name: array[0]})
+            return
         repeats, n = len(array), self.n
         self.columns = {key: np.repeat(column, repeats) for key, column in self.columns.items()}
         self.columns[name] = np.tile(array, n)
@@ -281,12 +285,15 @@ def _layouts(
         table.cross(degree, getattr(values, degree))
         table.keep(table.columns["devices"] % _product(table, degree) == 0)
     table.put(dp=table.columns["devices"] // _product(table, "cp"))
+    if call.kind != "generate":
+        table.cross("ulysses", sorted(set(values.ulysses)))
     table.cross("ep", values.ep if model.moe else [1])
     if call.kind == "generate":
         table.put(etp=1, vpp=1, first_stage_layers=0, last_stage_layers=0)
         return table
     table.cross("etp", values.etp if model.moe else [1])
     table.cross("zero_stage", values.zero_stage)
+    table.cross("shard_ranks", sorted(set(values.shard_ranks)))
     with_tp = table.columns["tp"] > 1
     match values.sequence_parallel:
         case "never":
@@ -296,6 +303,8 @@ def _layouts(
         case "optional":
             table.cross("sequence_parallel", [False, True])
     table.cross("vpp", values.vpp)
+    schedules = values.pipeline_schedule if call.kind == "train" else ("1f1b",)
+    table.cross("pipeline_schedule", [encode("pipeline_schedule", name) for name in schedules])
     _cross_stages(table, model.num_layers, values)
     return table
 

@@ -29,7 +29,8 @@ from planner.search.physical_rules import PHYSICAL_RULES, TRAINER_CALLS
 
 _RANGES = ("memory_fraction", "max_running_sequences")
 _TRAINER_FIELDS = (
-    *("tp", "pp", "vpp", "cp", "ep", "etp", "zero_stage", "micro_batch_sequences", "packing"),
+    *("tp", "pp", "vpp", "cp", "ulysses", "ep", "etp", "zero_stage", "shard_ranks"),
+    *("pipeline_schedule", "micro_batch_sequences", "packing"),
     *("recompute", "offload", "optimizer_on_cpu", "dtype"),
 )
 _ENGINE_FIELDS = ("tp", "pp", "cp", "ep", "etp", "dtype", *_RANGES)

@@ -128,7 +128,10 @@ def unit_options(instance: Instance, scope: Scope, unit: CallUnit) -> UnitOption
     return _assemble(unit, parts, costed, _variants(unit, layouts))
 
 
-DEGREE_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage")
+DEGREE_FIELDS = (
+    *("tp", "pp", "vpp", "cp", "ulysses", "ep", "etp", "dp", "zero_stage", "shard_ranks"),
+    "pipeline_schedule",
+)
 
 
 def _fastest_of_layout(rows: _Rows, chosen: IntArray) -> IntArray:

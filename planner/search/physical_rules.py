@@ -204,6 +204,40 @@ PHYSICAL_RULES: tuple[Rule, ...] = (
         _MEGATRON,
     ),
     _rule(
+        "ulysses-in-cp",
+        TRAINER_CALLS,
+        "cp % ulysses == 0 and num_heads % (tp * ulysses) == 0",
+        "Ulysses degree {ulysses} with cp {cp}, tp {tp} and {num_heads} query heads",
+        "Use a degree that divides cp and, with tp, the heads",
+        "arXiv:2309.14509, 2405.07719",
+    ),
+    _rule(
+        "shards-divide-ranks",
+        TRAINER_CALLS,
+        "shard_ranks == 0 or (zero_stage >= 1 and shard_ranks > 1 and shard_ranks < dp * cp "
+        "and dp * cp % shard_ranks == 0)",
+        "ZeRO stage {zero_stage} in groups of {shard_ranks} with dp {dp} and cp {cp}",
+        "Use a size that divides dp x cp, or 0 for all ranks",
+        "PyTorch FSDP HYBRID_SHARD",
+    ),
+    _rule(
+        "schedule-needs-plain-pipeline",
+        TRAINER_CALLS,
+        "pipeline_schedule == '1f1b' or (pp > 1 and vpp == 1)",
+        "schedule {pipeline_schedule} with pp {pp} and vpp {vpp}",
+        "Use 1f1b, or a pipeline without virtual stages",
+        "arXiv:2401.10241, 2412.19437",
+    ),
+    _rule(
+        "dualpipe-microbatches",
+        ("train",),
+        "pipeline_schedule != 'dualpipe' or (pp % 2 == 0 and "
+        "sequences_per_optimizer_step // (dp * micro_batch_sequences) >= 2 * pp)",
+        "DualPipe with pp {pp} and fewer than two microbatches a stage",
+        "Use an even pp, smaller microbatches or 1f1b",
+        "arXiv:2412.19437",
+    ),
+    _rule(
         "batch-by-dp",
         ("train",),
         "sequences_per_optimizer_step % dp == 0",

@@ -105,6 +105,9 @@ def _complexity(plan: Plan) -> int:
         + (s.pp > 1)
         + (s.vpp > 1)
         + (s.cp > 1)
+        + (1 < s.ulysses < s.cp)
+        + (s.shard_ranks > 0)
+        + (s.pipeline_schedule != "1f1b")
         + (s.first_stage_layers > 0)
         + (s.offload != "none")
         + s.optimizer_on_cpu

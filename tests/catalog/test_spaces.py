@@ -37,13 +37,16 @@ def test_space_loads_and_its_rules_compile(name: str) -> None:
     assert len(compile_rules(space)) == len(space.rules) > 0
     assert space.framework in list_frameworks()
     assert space.engine in list_frameworks()
-    assert (space.launcher is None) == (name == "any")
+    assert (space.launcher is None) == (name in ("any", "frontier"))
 
 
 @pytest.mark.parametrize("name", SPACES)
 def test_calls_of_a_unit_can_share_a_layout(name: str) -> None:
     calls = load_space(name).calls
-    for field in ("tp", "pp", "vpp", "cp", "ep", "etp", "zero_stage", "packing", "offload"):
+    for field in (
+        *("tp", "pp", "vpp", "cp", "ulysses", "ep", "etp", "zero_stage", "shard_ranks"),
+        *("pipeline_schedule", "packing", "offload"),
+    ):
         missing = set(getattr(calls["train"], field)) - set(getattr(calls["forward"], field))
         assert not missing, f"forward calls lack {field} {missing}"
     assert calls["train"].uneven_stages == calls["forward"].uneven_stages
@@ -108,6 +111,9 @@ def _random_strategies(n: int) -> StrategyArrays:
         name: random.choice(powers, n) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")
     }
     columns |= {
+        "ulysses": random.choice([1, 2, 4], n),
+        "shard_ranks": random.choice([0, 2, 4], n),
+        "pipeline_schedule": random.integers(0, 4, n),
         "zero_stage": random.integers(0, 4, n),
         "sequence_parallel": random.random(n) < 0.5,
         "packing": random.random(n) < 0.5,
