@@ -123,4 +123,4 @@ def fill_and_drain_s(others: OtherStages, s: StrategyArrays) -> FloatArray:
         [others.passes - 2.0 * filled, others.passes - 3.0 * filled, both_ends],
         others.passes / s.vpp,
     )
-    return np.maximum(waiting, 0.0)
+    return np.asarray(np.maximum(waiting, 0.0))
