@@ -73,6 +73,8 @@ def form_batch(context: CallContext, s: StrategyArrays) -> Batch:
     moments = sequence_moments(workload)
     maximum = workload.max_sequence_tokens
     rank_sequences = np.ceil(call.sequences / (steps_per_epoch * s.dp) - _FLOAT_SLACK)
+    # Clean and noisy copies of a sequence share a microbatch; each is as long as the sequence.
+    views = workload.training_views
 
     packed = np.floor(
         s.micro_batch_sequences
@@ -91,10 +93,10 @@ def form_batch(context: CallContext, s: StrategyArrays) -> Batch:
         steps=steps_per_epoch * call.epochs,
         microbatches=microbatches.astype(np.int64),
         sequences=sequences,
-        tokens=sequences * mean / s.cp,
-        peak_tokens=budget / s.cp,
+        tokens=views * sequences * mean / s.cp,
+        peak_tokens=views * budget / s.cp,
         attention_tokens=length,
-        attention_sequences=sequences * square / length**2,
+        attention_sequences=views * sequences * square / length**2,
         imbalance=np.where(s.packing, _imbalance(moments, rank_sequences, s.dp), 0.0),
     )
 

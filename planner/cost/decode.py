@@ -77,22 +77,29 @@ class StepTable:
     attention_s: FloatArray
     """All layers; [k, b, c]."""
 
-    def step(self, shape: IntArray, running: FloatArray, kv_tokens: FloatArray) -> StepParts:
+    def step(
+        self, shape: IntArray, running: FloatArray, kv_tokens: FloatArray, rows: float = 1.0
+    ) -> StepParts:
         """Parts of a step of `running` [u, g] sequences with `kv_tokens` [u, g] cached each.
 
-        `shape` [u] indexes the engine shapes. With pp stages, pp microbatches are in flight and
-        each sequence gets one token in the time that all of them take to pass one stage.
+        `shape` [u] indexes the engine shapes; `rows` tokens of each sequence enter the step (more
+        than one in a block or a verified draft), which read its cache once. With pp stages, pp
+        microbatches are in flight and each sequence gets one pass in the time that all of them
+        take to pass one stage.
         """
         pp = self.shapes.pp[shape].astype(np.float64)[:, None]
         micro = np.maximum(running / pp, 1.0)
         row = shape[:, None]
         low, part = _position(self.batch, micro)
-        weights = _along(self.layers_s, row, low, part) + pp * _along(self.head_s, row, low, part)
+        wide = micro * rows
+        low_wide, part_wide = _position(self.batch, wide)
+        weights = _along(self.layers_s, row, low_wide, part_wide)
+        weights = weights + pp * _along(self.head_s, row, low_wide, part_wide)
         low_kv, part_kv = _position(self.kv_tokens, kv_tokens)
         attention = (1.0 - part_kv) * _along(self.attention_s, row, low, part, low_kv)
         attention += part_kv * _along(self.attention_s, row, low, part, low_kv + 1)
-        communication = _along(self.collectives_s, row, low, part)
-        communication += self._stage_transfers_s(shape, micro)
+        communication = _along(self.collectives_s, row, low_wide, part_wide)
+        communication += self._stage_transfers_s(shape, wide)
         overhead = overhead_s(self.context, pp, running)
         gpu = weights + attention + communication
         roof = _host_roof_s(self.context) * running

@@ -55,7 +55,8 @@ def forward_cost(context: CallContext, s: StrategyArrays) -> CallCosts:
     time_s = np.asarray(sum(parts.values()))
 
     moments = sequence_moments(context.workload)
-    useful = context.call.sequences * forward_flop(
+    copies = context.call.sequences * context.workload.training_views
+    useful = copies * forward_flop(
         context.model,
         moments,
         moments.mean * response_share(context),

@@ -5,18 +5,23 @@ response: the time is the sum over moments of steps x step time (`occupancy`). W
 engine is a flow at a constant batch size, so the time of a step is work over throughput; as many
 responses run as slots allow and as can end within 1 + k steps. An engine that may flow can also
 drain, so the faster of both counts.
+
+A trajectory that waits for its environment keeps its cache, so that of R in flight only
+B = R tau(B) / (tau(B) + e) decode, with e the wait for each token (Little's law). Rounds of dynamic
+sampling follow one another.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.cost.arrays import DTYPES, CallCosts, FloatArray, IntArray, StrategyArrays
 from planner.cost.bounds import bound_s
 from planner.cost.context import CallContext
-from planner.cost.decode import StepTable, depth_per_token, step_table
+from planner.cost.decode import StepParts, StepTable, depth_per_token, step_table
 from planner.cost.distinct import distinct
 from planner.cost.engine_kernels import (
     EngineShapes,
@@ -32,6 +37,13 @@ from planner.cost.lengths import LengthMoments, length_moments, sequence_moments
 from planner.cost.occupancy import LengthCells, Occupancy, drain_batch, length_cells
 from planner.cost.parameters import count_parameters, window_layer_mask
 from planner.cost.weight_formats import uniform
+from planner.workload.decoding import DecodeMode, decode_mode
+from planner.workload.turns import (
+    answer_pool_s,
+    later_prefill,
+    waiting_s_per_token,
+    waiting_tail_s,
+)
 
 PARTS = (
     "prefill",
@@ -40,7 +52,11 @@ PARTS = (
     "tp_communication",
     "engine_overhead",
     "tail",
+    "environment",
 )
+_WAITING_ROUNDS = 12
+"""Iterations of the number that decode while others wait; it falls to its fixed point from above,
+and what is left after these is below 0.1 % of it for waits up to a hundred times a step."""
 _TAIL_SHARE = 0.5
 """Below this share of the full batch a decode step counts as tail."""
 _BLOCK = 4096
@@ -85,7 +101,8 @@ def generate_cost(context: CallContext, s: StrategyArrays) -> CallCosts:
 def _distinct_costs(context: CallContext, u: StrategyArrays) -> CallCosts:
     cells = length_cells(context.workload.response_length, context.call.sequences)
     sequences = np.ceil(context.call.sequences / u.dp)
-    memory = engine_memory(context, u, sequences, cells.stationary_age)
+    age = cells.stationary_age * context.workload.context_growth
+    memory = engine_memory(context, u, sequences, age)
     able = np.array([name in context.group.device.peak_flop_per_s for name in DTYPES])
     runs = (memory.slots >= 1.0) & able[u.dtype]
 
@@ -93,21 +110,28 @@ def _distinct_costs(context: CallContext, u: StrategyArrays) -> CallCosts:
     shapes = EngineShapes(u.tp[rows], u.pp[rows], u.ep[rows])
     engines = _Engines(u, shapes, shape, sequences, np.maximum(memory.slots, 1.0))
     parts = {name: np.zeros(len(u)) for name in PARTS}
+    mode = decode_mode(context.workload)
     traffic = np.zeros(len(u))
     for code in np.unique(u.dtype[runs]):
         chosen = np.flatnonzero(runs & (u.dtype == code))
         most = np.minimum(engines.sequences, engines.slots)[chosen].max()
         chunk = context.engine.value("max_batched_tokens")
-        table = step_table(context, shapes, uniform(DTYPES[code]), max(chunk, float(most)))
+        most_rows = max(chunk, float(most) * mode.rows)
+        table = step_table(context, shapes, uniform(DTYPES[code]), most_rows)
         for start in range(0, len(chosen), _BLOCK):
             block = chosen[start : start + _BLOCK]
             some, traffic[block] = _times(context, cells, table, engines.take(block))
             for name in PARTS:
                 parts[name][block] = some[name]
     parts["decode_weights"][~runs] = np.inf
+    _add_pool(context, parts)
+    rounds = context.call.rounds
+    parts = {name: seconds * rounds for name, seconds in parts.items()}
+    traffic *= rounds
 
     work = np.full(len(u), useful_flop(context))
-    depth = np.ceil(depth_per_token(context.model, u.tp) * cells.longest / (1 + context.staleness))
+    passes = cells.longest * mode.passes_per_token * rounds
+    depth = np.ceil(depth_per_token(context.model, u.tp) * passes / (1 + context.staleness))
     memory_parts = _memory_parts(context, u, memory)
     return CallCosts(
         time_s=np.sum(list(parts.values()), axis=0),
@@ -127,8 +151,10 @@ def _distinct_costs(context: CallContext, u: StrategyArrays) -> CallCosts:
 
 def useful_flop(context: CallContext) -> float:
     """FLOP of one step's generation: each prompt once (or once a sample without prefix caching),
-    then every response token through the layers and the head."""
+    then every response token through the layers and the head, as often as the decode mode asks,
+    and what the turns after the first prefill."""
     model, workload = context.model, context.workload
+    mode, later = decode_mode(workload), later_prefill(workload)
     prompt = length_moments(workload.prompt_length)
     response = length_moments(workload.response_length)
     prompts = context.call.sequences / float(
@@ -137,8 +163,14 @@ def useful_flop(context: CallContext) -> float:
     one_prompt = forward_flop(model, prompt, 1.0, scalar_head=False)
     attention = attention_flop(model, sequence_moments(workload)) - attention_flop(model, prompt)
     per_token = 2.0 * matrix_parameters(model) + head_flop_per_token(model, scalar_head=False)
-    one_response = per_token * response.mean + attention
-    return prompts * one_prompt + context.call.sequences * one_response
+    one_response = (per_token * response.mean + attention) * mode.work_per_token
+    # The answers' own attention is part of the trajectory's; that of lost tokens comes again.
+    one_response += 2.0 * matrix_parameters(model) * later.tokens
+    if later.repeated_pairs:
+        length = math.sqrt(2.0 * later.repeated_pairs)
+        one_response += attention_flop(model, LengthMoments(length, length**2))
+    total = prompts * one_prompt + context.call.sequences * one_response
+    return total * context.call.rounds
 
 
 def _times(
@@ -147,10 +179,12 @@ def _times(
     """(seconds by part, bytes moved) of engines that run the table's dtype, arrays [u]."""
     prompt = length_moments(context.workload.prompt_length)
     prefill = _prefill_s(context, table, engines, prompt)
+    prefill = prefill + _later_prefill_s(context, table, engines)
 
     full_replicas = context.call.sequences / engines.sequences
     draining = drain_batch(cells, engines.sequences, engines.slots, full_replicas)
     parts = _decode_parts(table, engines, draining, prompt.mean)
+    parts["environment"] += waiting_tail_s(context.workload, float(context.call.sequences))
     traffic = _traffic_bytes(context, engines, draining, prompt.mean)
     if context.staleness > 0:
         flowing = _flow(context, cells, engines)
@@ -186,17 +220,52 @@ def _decode_parts(
     table: StepTable, engines: _Engines, occupancy: Occupancy, prompt_tokens: float
 ) -> dict[str, FloatArray]:
     """Seconds of all decode steps by part; steps far below the full batch count as tail."""
-    step = table.step(engines.shape, occupancy.running, prompt_tokens + occupancy.age)
+    workload = table.context.workload
+    mode = decode_mode(workload)
+    kv_tokens = prompt_tokens + workload.context_growth * occupancy.age
+    passes = occupancy.steps * mode.passes_per_token
+    waiting_s = waiting_s_per_token(workload) / mode.passes_per_token
+    step = _step(table, engines.shape, occupancy.running, kv_tokens, waiting_s, mode)
     full = occupancy.running.max(axis=1, keepdims=True)
-    body = np.where(occupancy.running >= _TAIL_SHARE * full, occupancy.steps, 0.0)
-    rest = occupancy.steps - body
+    body = np.where(occupancy.running >= _TAIL_SHARE * full, passes, 0.0)
+    rest = passes - body
     return {
         "decode_weights": (body * step.weights_s).sum(axis=1),
         "decode_attention": (body * step.attention_s).sum(axis=1),
         "tp_communication": (body * step.communication_s).sum(axis=1),
         "engine_overhead": (body * step.overhead_s).sum(axis=1),
         "tail": (rest * step.total_s).sum(axis=1),
+        "environment": (passes * waiting_s).sum(axis=1),
     }
+
+
+def _step(
+    table: StepTable,
+    shape: IntArray,
+    in_flight: FloatArray,
+    kv_tokens: FloatArray,
+    waiting_s: float,
+    mode: DecodeMode,
+) -> StepParts:
+    """Parts of one pass when of `in_flight` [u, g] sequences some wait for their environment."""
+    step = table.step(shape, in_flight, kv_tokens, mode.rows)
+    if mode.draft_share:
+        draft_s = mode.draft_share * table.step(shape, in_flight, kv_tokens).total_s
+        step = replace(step, weights_s=step.weights_s + draft_s)
+    if waiting_s <= 0.0:
+        return step
+    for _ in range(_WAITING_ROUNDS):
+        running = np.maximum(in_flight * step.total_s / (step.total_s + waiting_s), 1.0)
+        step = _step(table, shape, running, kv_tokens, 0.0, mode)
+    return step
+
+
+def _add_pool(context: CallContext, parts: dict[str, FloatArray]) -> None:
+    """The environment's workers set the pace where they take longer than everything else."""
+    pool_s = answer_pool_s(context.workload, float(context.call.sequences))
+    if pool_s > 0.0:
+        busy_s = np.sum(list(parts.values()), axis=0)
+        parts["environment"] = parts["environment"] + np.maximum(pool_s - busy_s, 0.0)
 
 
 def _prefill_s(
@@ -218,7 +287,34 @@ def _prefill_s(
     attention = prompt_attention_s(context, s.tp, size / length, length)
     # Chunks follow one another through the stages, each of which holds 1 / pp of the layers.
     passes = (chunks + s.pp - 1.0) / s.pp
-    seconds = passes * (one.total_s + attention) * context.engine.value("prefill_factor")
+    return _as_measured(context, s, passes * (one.total_s + attention))
+
+
+def _later_prefill_s(
+    context: CallContext, table: StepTable, engines: _Engines
+) -> FloatArray | float:
+    """Seconds that one replica prefills in the turns after the first, shape [u].
+
+    New and lost tokens enter in full chunks among the decode steps, so only their own work counts
+    and the weights are read for whole chunks.
+    """
+    later = later_prefill(context.workload)
+    if later.tokens <= 0.0:
+        return 0.0
+    s = engines.strategies
+    chunk = np.full(len(s), context.engine.value("max_batched_tokens"))
+    chunks = engines.sequences * later.tokens / chunk
+    one = table.chunk(engines.shape, chunk)
+    # As many prompts of the last turn's length as have the same query-key pairs.
+    pairs = engines.sequences * (later.new_pairs + later.repeated_pairs)
+    prompts = pairs / (later.longest_tokens**2 / 2.0)
+    attention = prompt_attention_s(context, s.tp, prompts, later.longest_tokens)
+    return _as_measured(context, s, (chunks * one.total_s + attention) / s.pp)
+
+
+def _as_measured(context: CallContext, s: StrategyArrays, seconds: FloatArray) -> FloatArray:
+    """Prefill in an engine takes longer than its kernels by fitted factors, shape [u]."""
+    seconds = seconds * context.engine.value("prefill_factor")
     factor = context.engine.value("attention_dp_prefill_factor")
     return np.asarray(np.where(s.ep > s.tp, factor * seconds, seconds))
 
@@ -237,17 +333,20 @@ def _traffic_bytes(
     head = (counts.head or counts.embedding) * DTYPE_BYTES["bf16"]
     pooled = engines.shapes.pooled[engines.shape][:, None]
     expert = counts.num_moe_layers * counts.expert * element[:, None]
-    touched = touched_experts(model, pooled * occupancy.running / s.pp[:, None]) / pooled
+    mode = decode_mode(context.workload)
+    rows = mode.rows * occupancy.running
+    touched = touched_experts(model, pooled * rows / s.pp[:, None]) / pooled
 
     windowed = int(window_layer_mask(model).sum())
-    kv_tokens = prompt_tokens + occupancy.age
+    kv_tokens = prompt_tokens + context.workload.context_growth * occupancy.age
     visible = (model.num_layers - windowed) * kv_tokens
     if model.window is not None:
         visible = visible + windowed * np.minimum(kv_tokens, model.window.size_tokens)
     cache = kv_bytes_per_layer(model, s.tp, context.workload.kv_cache_dtype) * s.tp
     per_step = (rest * element + head)[:, None] + touched * expert
     per_step = per_step + occupancy.running * visible * cache[:, None]
-    return np.asarray((occupancy.steps * per_step).sum(axis=1) * s.dp)
+    passes = occupancy.steps * mode.passes_per_token
+    return np.asarray((passes * per_step).sum(axis=1) * s.dp)
 
 
 def _memory_parts(

@@ -28,10 +28,15 @@ def length_moments(distribution: LengthDistribution) -> LengthMoments:
 
 
 def sequence_moments(workload: Workload) -> LengthMoments:
-    """Moments of prompt + response, taken as independent."""
+    """Moments of prompt + trajectory, taken as independent.
+
+    Answers of an environment come in proportion to the response.
+    """
     prompt = length_moments(workload.prompt_length)
     response = length_moments(workload.response_length)
+    growth = workload.context_growth
+    mean, mean_square = growth * response.mean, growth**2 * response.mean_square
     return LengthMoments(
-        mean=prompt.mean + response.mean,
-        mean_square=prompt.mean_square + 2.0 * prompt.mean * response.mean + response.mean_square,
+        mean=prompt.mean + mean,
+        mean_square=prompt.mean_square + 2.0 * prompt.mean * mean + mean_square,
     )

@@ -103,7 +103,7 @@ def _activation_copies_s(
 def useful_train_flop(context: CallContext) -> float:
     """Forward and backward work of one sequence; logits for its response alone."""
     moments = sequence_moments(context.workload)
-    return train_flop(
+    return context.workload.training_views * train_flop(
         context.model,
         moments,
         moments.mean * response_share(context),

@@ -23,13 +23,25 @@ from planner.schema.strategy import (
     SearchSpace,
     Strategy,
 )
-from planner.schema.workload import Call, CallKind, EnvironmentSpec, LengthDistribution, Workload
+from planner.schema.workload import (
+    BlockDiffusion,
+    Call,
+    CallKind,
+    CallLengths,
+    EnvironmentSpec,
+    LengthDistribution,
+    Speculation,
+    TurnSpec,
+    Workload,
+)
 
 __all__ = [
     "SCHEMA_VERSION",
     "Assignment",
+    "BlockDiffusion",
     "Call",
     "CallKind",
+    "CallLengths",
     "CallPrediction",
     "CallSpace",
     "Cluster",
@@ -54,7 +66,9 @@ __all__ = [
     "Schema",
     "SearchReport",
     "SearchSpace",
+    "Speculation",
     "Strategy",
+    "TurnSpec",
     "WindowSpec",
     "Workload",
 ]

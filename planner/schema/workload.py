@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from planner.schema.base import (
+    Fraction,
     Name,
     NonNegativeInt,
     PositiveInt,
@@ -29,6 +31,12 @@ OptimizerSteps = Annotated[int, Field(gt=0, le=10**6)]
 Epochs = Annotated[int, Field(gt=0, le=10_000)]
 Staleness = Annotated[int, Field(ge=0, le=1024)]
 KlWeight = Annotated[float, Field(ge=0, le=1e6)]
+Acceptance = Annotated[float, Field(ge=1e-4, le=1)]
+Oversampling = Annotated[float, Field(ge=1, le=1000)]
+Rounds = Annotated[int, Field(ge=1, le=1000)]
+KeptFraction = Annotated[float, Field(ge=1e-6, le=1)]
+TokenBudget = Annotated[int, Field(gt=0, le=10**15)]
+Sequences = Annotated[int, Field(gt=0, le=10**9)]
 
 
 class LengthDistribution(Schema):
@@ -72,6 +80,55 @@ class EnvironmentSpec(Schema):
     """Mean seconds for one response on one worker."""
     workers: Annotated[int, Field(gt=0, le=10**7)] = 64
     """Responses scored at the same time."""
+    latency_sigma: Annotated[float, Field(ge=0, le=5)] = 0.0
+    """Shape of a lognormal latency of that mean; 0: every response takes the mean."""
+
+
+class TurnSpec(Schema):
+    """Trajectories of several turns: the policy writes, the environment answers, and so on.
+
+    `response_length` is what the policy writes in a whole trajectory, all turns together; answers
+    come in proportion to it, so a trajectory twice as long has twice as many.
+    """
+
+    mean: Annotated[float, Field(ge=1, le=10_000)] = 1.0
+    """Turns of a trajectory on average; the environment answers between two turns."""
+    observation_tokens: Annotated[float, Field(ge=0, le=MAX_LENGTH_TOKENS)] = 0.0
+    """Tokens that one answer adds to the context, on average: prefilled, in every later forward
+    pass, masked from the loss."""
+    prefix_cache_hit: Fraction = 1.0
+    """Share of the context so far that the engine still holds when a turn begins; the rest is
+    prefilled again."""
+    environment: EnvironmentSpec = EnvironmentSpec()
+    """Seconds of one answer, and answers that are worked on at the same time."""
+
+
+class BlockDiffusion(Schema):
+    """Decoding block by block: every token of a block is denoised in parallel.
+
+    Blocks of one token, one pass and one view are autoregressive decoding.
+    """
+
+    block_tokens: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Tokens of one block; blocks follow one another and see all blocks before them."""
+    mean_passes: Annotated[float, Field(ge=1, le=4096)] = 1.0
+    """Denoising passes over a block on average, each over all its tokens."""
+    separate_commit: bool = False
+    """True: one more pass writes the block's final keys and values; False: it is fused with the
+    first pass of the next block."""
+    training_views: Annotated[float, Field(ge=1, le=64)] = 2.0
+    """Copies of each token that a training or log-probability pass processes: clean and noisy."""
+
+
+class Speculation(Schema):
+    """Speculative decoding: a draft proposes tokens, one pass of the policy verifies them."""
+
+    draft_tokens: Annotated[int, Field(ge=1, le=64)]
+    """Tokens proposed for each pass."""
+    acceptance: Annotated[float, Field(ge=0, lt=1)]
+    """Probability that a proposed token is accepted when all before it were."""
+    draft_cost: Annotated[float, Field(ge=0, le=10)] = 0.05
+    """Time of one draft step over that of a decode step of the policy with as many sequences."""
 
 
 class Workload(Schema):
@@ -97,6 +154,8 @@ class Workload(Schema):
     """The critic's; the actor's number when null."""
     epochs: Epochs = 1
     """Passes over the batch in training."""
+    critic_epochs: Epochs | None = None
+    """The critic's; the actor's number when null."""
     kl_weight: KlWeight = 0.0
     """Weight of the KL term; the reference model runs only when it is above zero."""
     old_logprobs: Literal["recompute", "engine", "skip"] = "recompute"
@@ -104,6 +163,27 @@ class Workload(Schema):
     engine, or nowhere (strictly on-policy single step, ratio identically one)."""
     environment: EnvironmentSpec = EnvironmentSpec()
     """What scores responses on CPUs."""
+    acceptance: Acceptance = 1.0
+    """Share of prompts whose group of responses is kept (dynamic sampling drops groups without
+    contrast): generation goes on until `prompts_per_step` are."""
+    oversampling: Oversampling = 1.0
+    """Prompts generated in one round over `prompts_per_step`."""
+    max_rounds: Rounds = 10
+    """Rounds of generation after which the step goes on with what was kept."""
+    kept_fraction: KeptFraction = 1.0
+    """Share of a step's responses that is trained on (best of n, the two of a pair, ...)."""
+    token_budget: TokenBudget | None = None
+    """Tokens of prompts and responses that every optimizer step trains on, whatever the lengths
+    (C3PO); null: all responses that are kept."""
+    replay_sequences: dict[Name, Sequences] = Field(default_factory=dict)
+    """Role -> sequences that it trains on in one epoch, drawn from a replay buffer or a fixed set:
+    its training then does not wait for the step's generation."""
+    turns: TurnSpec = TurnSpec()
+    """Turns of a trajectory; one turn is a single answer to the prompt."""
+    block_diffusion: BlockDiffusion | None = None
+    """How a block-diffusion model decodes and trains; null: autoregressive."""
+    speculation: Speculation | None = None
+    """Speculative decoding; null: every pass gives one token."""
     max_staleness: Staleness = 1
     """How many versions behind the policy a sample may be: plans with 0..max are considered."""
     lora_rank: NonNegativeInt = 0
@@ -123,14 +203,28 @@ class Workload(Schema):
         return self.prompts_per_step * self.samples_per_prompt
 
     @property
+    def context_growth(self) -> float:
+        """Tokens that the context grows by for each token that the policy writes: 1 and the
+        environment's answers."""
+        answers = self.turns.observation_tokens * (self.turns.mean - 1.0)
+        return 1.0 + answers / self.response_length.mean_tokens
+
+    @property
     def max_sequence_tokens(self) -> int:
-        """Longest prompt + response, tokens."""
-        return self.prompt_length.max_tokens + self.response_length.max_tokens
+        """Longest prompt + trajectory, tokens."""
+        longest = math.ceil(self.response_length.max_tokens * self.context_growth - 1e-6)
+        return self.prompt_length.max_tokens + longest
 
     @property
     def mean_sequence_tokens(self) -> float:
-        """Mean prompt + response, tokens."""
-        return self.prompt_length.mean_tokens + self.response_length.mean_tokens
+        """Mean prompt + trajectory, tokens."""
+        response = self.response_length.mean_tokens * self.context_growth
+        return self.prompt_length.mean_tokens + response
+
+    @property
+    def training_views(self) -> float:
+        """Copies of each token in a training or forward pass."""
+        return 1.0 if self.block_diffusion is None else self.block_diffusion.training_views
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -139,6 +233,11 @@ class Workload(Schema):
                 f"prompts_per_step x samples_per_prompt = {self.sequences_per_step} is not a "
                 f"multiple of optimizer_steps {self.optimizer_steps}"
             )
+        if self.block_diffusion is not None and self.speculation is not None:
+            raise ValueError("block_diffusion and speculation exclude each other")
+        strangers = sorted(set(self.replay_sequences) - set(self.models))
+        if strangers:
+            raise ValueError(f"replay_sequences names roles without a model: {strangers}")
         for role, model in self.models.items():
             if self.max_sequence_tokens > model.max_position:
                 raise ValueError(
@@ -149,6 +248,17 @@ class Workload(Schema):
 
 
 CallKind = Literal["generate", "forward", "train", "environment"]
+
+
+class CallLengths(Schema):
+    """Lengths of the sequences of a call that sees others than the step's trajectories."""
+
+    prompt_length: LengthDistribution
+    """What is there before the call's model writes."""
+    response_length: LengthDistribution
+    """What it writes (or is trained on)."""
+    turns: TurnSpec = TurnSpec()
+    """Turns that the response has."""
 
 
 class Call(Schema):
@@ -168,3 +278,8 @@ class Call(Schema):
     """Passes over the sequences; 1 unless the kind is train."""
     optimizer_steps: NonNegativeInt = 0
     """Optimizer steps per epoch; 0 unless the kind is train."""
+    rounds: Annotated[float, Field(ge=1, le=1000)] = 1.0
+    """generate: times that it runs on so many sequences in one step, one after the other; a mean,
+    so it need not be whole."""
+    lengths: CallLengths | None = None
+    """Lengths of its sequences; null: the workload's."""

@@ -12,6 +12,7 @@ from planner.cost.kernels import KernelTable
 from planner.cost.transfer import step_fixed_s, weight_sync_s
 from planner.schema import Call, Cluster, FrameworkProfile, ModelSpec, NodeGroup, Workload
 from planner.workload.algorithms import build_graph
+from planner.workload.calls import workload_of
 from planner.workload.environment import environment_s, pool_s
 from planner.workload.graph import calls_in_order
 from planner.workload.units import SYNC, CallUnit, WeightTransfer, transfers_of, units_of
@@ -95,7 +96,7 @@ class Instance:
         return CallContext(
             call=call,
             model=self.model(call),
-            workload=self.workload,
+            workload=workload_of(call, self.workload),
             group=group,
             framework=self.framework,
             engine=self.engine,

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from planner.errors import InputError
 from planner.schema import Call, Workload
+from planner.schema.workload import CallLengths
+from planner.workload.sampling import (
+    expected_rounds,
+    generated_sequences,
+    optimizer_steps,
+    round_prompts,
+    trained_sequences,
+)
+from planner.workload.turns import answer_lengths
 
 ENVIRONMENT = "environment"
 """Role of calls that run on CPUs."""
+Output = Literal["tokens", "logprobs", "values", "rewards", "loss"]
 
 
 def check_roles(workload: Workload, *, needs: Sequence[str], may_have: Sequence[str]) -> None:
@@ -31,87 +42,141 @@ def check_roles(workload: Workload, *, needs: Sequence[str], may_have: Sequence[
             )
 
 
-def generate(workload: Workload) -> Call:
-    """The actor writes every response of the step."""
+def check_samples(workload: Workload, *, least: int, because: str) -> None:
+    """Raise InputError for fewer than `least` samples of a prompt; `because` starts the reason."""
+    if workload.samples_per_prompt < least:
+        only = "there is only one" if workload.samples_per_prompt == 1 else "there are fewer"
+        raise InputError(
+            f"{because}, but {only}",
+            where="samples_per_prompt",
+            remedy=f"Give {'two' if least == 2 else least} or more samples"
+            + (", or use ppo." if least == 2 else "."),
+        )
+
+
+def generate(workload: Workload, *, extra_per_prompt: int = 0) -> Call:
+    """The actor writes every response of the step, in rounds when prompts are dropped.
+
+    `extra_per_prompt` responses are written besides the samples (a greedy baseline, say).
+    """
+    per_prompt = workload.samples_per_prompt + extra_per_prompt
     return Call(
         name="generate",
         kind="generate",
         role="actor",
-        sequences=workload.sequences_per_step,
+        sequences=round_prompts(workload) * per_prompt,
+        rounds=expected_rounds(workload),
         output="tokens",
     )
 
 
-def score(workload: Workload) -> Call:
+def score(workload: Workload, *, extra_per_prompt: int = 0) -> Call:
     """One score for each response: from the reward model if there is one, else on CPUs."""
+    generated = generated_sequences(workload)
+    per_prompt = workload.samples_per_prompt
+    sequences = generated * (per_prompt + extra_per_prompt) // per_prompt
     if "reward" in workload.models:
-        return _forward(workload, "rewards", "reward", "rewards")
+        return forward("rewards", "reward", "rewards", sequences)
     return Call(
         name="verify",
         kind="environment",
         role=ENVIRONMENT,
-        sequences=workload.sequences_per_step,
+        sequences=sequences,
         output="rewards",
     )
 
 
 def policy_logprobs(workload: Workload) -> list[Call]:
     """Forward passes of the old policy and of the reference, where the workload asks for them."""
-    passes: list[Call] = []
+    return [*old_logprobs(workload), *reference_logprobs(workload)]
+
+
+def old_logprobs(workload: Workload) -> list[Call]:
+    """The old policy's log-probabilities of what is trained on, unless the engine gave them."""
     if workload.old_logprobs == "recompute":
-        passes.append(_forward(workload, "old_logprobs", "actor", "logprobs"))
-    elif workload.old_logprobs == "skip" and workload.optimizer_steps * workload.epochs > 1:
+        return [forward("old_logprobs", "actor", "logprobs", trained_sequences(workload, "actor"))]
+    if workload.old_logprobs == "skip" and workload.optimizer_steps * workload.epochs > 1:
         raise InputError(
             f"old log-probabilities cannot be skipped with {workload.optimizer_steps} optimizer "
             f"steps and {workload.epochs} epochs: after the first step the policy has changed",
             where="old_logprobs",
             remedy='Use "recompute" or "engine", or one optimizer step and one epoch.',
         )
-    if workload.kl_weight > 0:
-        if "reference" not in workload.models:
-            raise InputError(
-                f"a KL weight of {workload.kl_weight:g} needs a reference model",
-                where="models",
-                remedy="Add `reference` (usually the actor's model), or set kl_weight to 0.",
-            )
-        passes.append(_forward(workload, "reference_logprobs", "reference", "logprobs"))
-    return passes
+    return []
+
+
+def reference_logprobs(workload: Workload, *, lengths: CallLengths | None = None) -> list[Call]:
+    """The reference's log-probabilities of what is trained on, with a KL weight above zero."""
+    if workload.kl_weight <= 0:
+        return []
+    if "reference" not in workload.models:
+        raise InputError(
+            f"a KL weight of {workload.kl_weight:g} needs a reference model",
+            where="models",
+            remedy="Add `reference` (usually the actor's model), or set kl_weight to 0.",
+        )
+    sequences = trained_sequences(workload, "actor")
+    return [forward("reference_logprobs", "reference", "logprobs", sequences, lengths=lengths)]
 
 
 def values(workload: Workload) -> Call:
     """The critic's value of every response token."""
-    return _forward(workload, "values", "critic", "values")
+    return forward("values", "critic", "values", trained_sequences(workload, "actor"))
 
 
-def train(workload: Workload, role: str) -> Call:
+def train(workload: Workload, role: str, *, lengths: CallLengths | None = None) -> Call:
     """All optimizer steps of one model in one RL step."""
-    steps = workload.optimizer_steps
-    if role == "critic" and workload.critic_optimizer_steps is not None:
-        steps = workload.critic_optimizer_steps
-    if workload.sequences_per_step % steps != 0:
-        raise InputError(
-            f"{workload.sequences_per_step} sequences do not divide into {steps} optimizer steps",
-            where="critic_optimizer_steps" if role == "critic" else "optimizer_steps",
-            remedy="Give a divisor of prompts x samples.",
-        )
+    epochs = workload.critic_epochs if role == "critic" else None
     return Call(
         name=f"{role}_train",
         kind="train",
         role=role,
-        sequences=workload.sequences_per_step,
+        sequences=trained_sequences(workload, role),
         output="loss",
-        epochs=workload.epochs,
-        optimizer_steps=steps,
+        epochs=epochs or workload.epochs,
+        optimizer_steps=optimizer_steps(workload, role),
+        lengths=lengths,
     )
 
 
-def _forward(workload: Workload, name: str, role: str, output: str) -> Call:
-    return Call.model_validate(
-        {
-            "name": name,
-            "kind": "forward",
-            "role": role,
-            "sequences": workload.sequences_per_step,
-            "output": output,
+def forward(
+    name: str,
+    role: str,
+    output: Output,
+    sequences: int,
+    *,
+    lengths: CallLengths | None = None,
+) -> Call:
+    """One forward pass of a model over `sequences`."""
+    return Call(
+        name=name, kind="forward", role=role, sequences=sequences, output=output, lengths=lengths
+    )
+
+
+def workload_of(call: Call, workload: Workload) -> Workload:
+    """The workload with the lengths that the call sees."""
+    if call.lengths is None:
+        return workload
+    return workload.model_copy(
+        update={
+            "prompt_length": call.lengths.prompt_length,
+            "response_length": call.lengths.response_length,
+            "turns": call.lengths.turns,
         }
+    )
+
+
+def simulate_environment(workload: Workload) -> Call:
+    """A model plays the environment: it writes the answers of every trajectory.
+
+    It follows the policy's generation, as if all trajectories took their turns together: an upper
+    estimate, since with many in flight one model writes while others read.
+    """
+    return Call(
+        name="simulate_environment",
+        kind="generate",
+        role="env_llm",
+        sequences=generated_sequences(workload),
+        output="tokens",
+        lengths=answer_lengths(workload),
     )

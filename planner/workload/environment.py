@@ -6,6 +6,8 @@ import math
 
 from planner.schema import Workload
 from planner.workload.lengths import survival, top_length
+from planner.workload.sampling import generated_sequences, round_prompts
+from planner.workload.turns import largest_lognormal
 
 
 def environment_s(workload: Workload, generation_s: float = math.inf) -> float:
@@ -17,17 +19,27 @@ def environment_s(workload: Workload, generation_s: float = math.inf) -> float:
     its whole work minus `generation_s` (infinite: the pool keeps up).
     """
     environment = workload.environment
-    responses = workload.sequences_per_step
-    last_together = max(1.0, responses * _share_of_longest(workload))
+    last_together = max(1.0, _last_round(workload) * _share_of_longest(workload))
     waves = math.ceil(last_together / environment.workers)
+    # Of those that are scored at once, the slowest counts; waves follow one another at the mean.
+    slowest_s = largest_lognormal(
+        environment.latency_s,
+        environment.latency_sigma,
+        min(last_together, float(environment.workers)),
+    )
     backlog_s = pool_s(workload) - generation_s
-    return max(environment.latency_s * waves, backlog_s)
+    return max(environment.latency_s * (waves - 1) + slowest_s, backlog_s)
 
 
 def pool_s(workload: Workload) -> float:
     """Seconds that the pool of workers needs for all responses of a step."""
     environment = workload.environment
-    return environment.latency_s * workload.sequences_per_step / environment.workers
+    return environment.latency_s * generated_sequences(workload) / environment.workers
+
+
+def _last_round(workload: Workload) -> float:
+    """Responses of the last round of generation: those of earlier rounds are scored by then."""
+    return float(round_prompts(workload) * workload.samples_per_prompt)
 
 
 def _share_of_longest(workload: Workload) -> float:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def in_stages(*stages: Sequence[Call]) -> nx.DiGraph:
     """A graph in which every call of a stage reads the output of every call of the stage before.
 
-    Calls of one stage are independent of each other.
+    Calls of one stage are independent of each other; stages without calls are left out.
     """
     import networkx as nx
 
@@ -30,8 +30,27 @@ def in_stages(*stages: Sequence[Call]) -> nx.DiGraph:
                 raise ValueError(f"two calls are named {call.name!r}")
             graph.add_node(call.name, call=call)
             graph.add_edges_from((earlier.name, call.name) for earlier in before)
-        before = stage
+        before = stage or before
     return graph
+
+
+def in_sequence_with(graph: nx.DiGraph, *edges: tuple[str, str]) -> nx.DiGraph:
+    """The graph with further dependencies (first, second) between calls that it has."""
+    for first, second in edges:
+        if first not in graph or second not in graph:
+            raise ValueError(f"no calls {first!r} and {second!r} to order")
+        graph.add_edge(first, second)
+    return graph
+
+
+def join(*graphs: nx.DiGraph) -> nx.DiGraph:
+    """One graph of calls that are independent of those of the other graphs."""
+    import networkx as nx
+
+    names = [name for graph in graphs for name in graph]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two calls have one name: {sorted(names)}")
+    return nx.compose_all([nx.DiGraph(), *graphs])
 
 
 def calls_in_order(graph: nx.DiGraph) -> tuple[Call, ...]:
