@@ -228,7 +228,8 @@ class Workload(Schema):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.sequences_per_step % self.optimizer_steps != 0:
+        replayed = "actor" in self.replay_sequences
+        if not replayed and self.sequences_per_step % self.optimizer_steps != 0:
             raise ValueError(
                 f"prompts_per_step x samples_per_prompt = {self.sequences_per_step} is not a "
                 f"multiple of optimizer_steps {self.optimizer_steps}"

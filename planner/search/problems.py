@@ -72,13 +72,16 @@ def _relations(instance: Instance, scope: Scope) -> tuple[Pairs, Pairs]:
     """Pairs of units that must share all devices, and that must share none."""
     names = [unit.name for unit in instance.units]
     engines = instance.engines
+    # Engines of one rollout answer each other turn by turn, so none can sleep.
+    apart = {(first, second) for first in engines for second in engines if first < second}
     if scope.placement == "free":
         if scope.staleness == 0:
-            return (), ()
+            return (), tuple(sorted(apart))
         # An engine whose weights are in training cannot take turns with the trainer and flow.
-        return (), tuple(
+        flowing = [
             (sync.receiver, sync.trainer) for sync in instance.syncs if sync.receiver in engines
-        )
+        ]
+        return (), tuple(dict.fromkeys([*flowing, *sorted(apart)]))
     own = [name for name in scope.space.own_devices.get(scope.placement, ()) if name in names]
     together = [
         name
@@ -86,7 +89,9 @@ def _relations(instance: Instance, scope: Scope) -> tuple[Pairs, Pairs]:
         if name not in own and (scope.placement == "colocated" or name not in engines)
     ]
     share = tuple((together[0], other) for other in together[1:])
-    disjoint = {tuple(sorted((name, other))) for name in own for other in names if other != name}
+    disjoint = apart | {
+        tuple(sorted((name, other))) for name in own for other in names if other != name
+    }
     if scope.placement == "disaggregated":
         disjoint |= {
             tuple(sorted((engine, other)))

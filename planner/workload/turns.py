@@ -21,6 +21,8 @@ from planner.schema import EnvironmentSpec, LengthDistribution, Workload
 from planner.schema.workload import CallLengths
 from planner.workload.lengths import limited_moment
 
+_EULER = 0.5772156649015329
+
 
 @dataclass(frozen=True)
 class TurnPrefill:
@@ -80,25 +82,30 @@ def waiting_s_per_token(workload: Workload) -> float:
 def waiting_tail_s(workload: Workload, trajectories: float) -> float:
     """Extra wait of the slowest of `trajectories`, seconds: 0 when every answer takes the mean.
 
-    The sum of a trajectory's answers is taken as lognormal with the sum's mean and variance
-    (Fenton 1960). An upper estimate, as the slowest need not be the longest.
+    The larger of two estimates of the largest sum of a trajectory's answers: a lognormal with the
+    sum's mean and variance (Fenton 1960), and one slowest answer among otherwise mean ones, which
+    is the rule for heavy tails. Above the truth where the slowest is not also the longest.
     """
     environment = workload.turns.environment
     count = answers(workload)
     if count <= 0.0 or environment.latency_s <= 0.0 or environment.latency_sigma <= 0.0:
         return 0.0
-    variation = math.expm1(environment.latency_sigma**2) / max(count, 1.0)
-    sigma = math.sqrt(math.log1p(variation))
-    mean = count * environment.latency_s
-    return max(0.0, largest_lognormal(mean, sigma, trajectories) - mean)
+    shape, latency_s = environment.latency_sigma, environment.latency_s
+    sigma = math.sqrt(math.log1p(math.expm1(shape**2) / max(count, 1.0)))
+    together = largest_lognormal(count * latency_s, sigma, trajectories) - count * latency_s
+    one = largest_lognormal(latency_s, shape, count * trajectories) - latency_s
+    return max(together, one)
 
 
 def largest_lognormal(mean: float, sigma: float, draws: float) -> float:
-    """Typical largest of `draws` lognormals of that mean: the quantile at draws / (draws + 1)."""
+    """Expected largest of `draws` lognormals of that mean, about; at least the mean.
+
+    The quantile at which the limit law of maxima has its mean (Gumbel 1958).
+    """
     if sigma <= 0.0 or draws <= 1.0:
         return mean
-    deviation = NormalDist().inv_cdf(draws / (draws + 1.0))
-    return mean * math.exp(sigma * deviation - sigma**2 / 2.0)
+    deviation = NormalDist().inv_cdf(1.0 - math.exp(-_EULER) / draws)
+    return mean * max(1.0, math.exp(sigma * deviation - sigma**2 / 2.0))
 
 
 def answer_pool_s(workload: Workload, trajectories: float) -> float:
