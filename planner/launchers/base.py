@@ -135,6 +135,18 @@ def layout_of(plan: Plan) -> Layout:
     )
 
 
+_UNWRITTEN = (
+    *("acceptance", "oversampling", "kept_fraction", "token_budget", "replay_sequences"),
+    *("critic_epochs", "turns", "block_diffusion", "speculation"),
+)
+"""Fields of a workload that change the run and that no launcher module writes."""
+
+
+def _is_default(workload: Workload, name: str) -> bool:
+    default = Workload.model_fields[name].get_default(call_default_factory=True)
+    return bool(getattr(workload, name) == default)
+
+
 def common_reasons(
     plan: Plan, workload: Workload, cluster: Cluster, space: SearchSpace
 ) -> list[str]:
@@ -144,6 +156,9 @@ def common_reasons(
     or on none, the critic and the reference on the actor's devices. Every rule of `space` is
     checked for every call, by the evaluator that the search uses.
     """
+    unwritten = [name for name in _UNWRITTEN if not _is_default(workload, name)]
+    if unwritten:
+        return [f"no setting is written for {', '.join(unwritten)} of the workload"]
     layout = layout_of(plan)
     calls = [call for call in calls_in_order(build_graph(workload)) if call.kind != "environment"]
     reasons = [

@@ -196,3 +196,15 @@ def test_joining_and_ordering_graphs() -> None:
         join(graph, in_stages([one]))
     with pytest.raises(ValueError, match="no calls"):
         in_sequence_with(graph, ("a", "c"))
+
+
+def test_what_a_launcher_does_not_write_is_not_exported() -> None:
+    from planner import plan
+    from planner.catalog.hardware import parse_cluster
+
+    def launchers(**fields: object) -> set[str]:
+        found = plan(workload_for("grpo", **fields), parse_cluster("h100:1x2"), space="verl-fsdp")
+        return {name for each in found.plans for name in each.launchers}
+
+    assert launchers() == {"verl"}
+    assert launchers(acceptance=0.5) == set()
