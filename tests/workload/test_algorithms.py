@@ -206,5 +206,5 @@ def test_what_a_launcher_does_not_write_is_not_exported() -> None:
         found = plan(workload_for("grpo", **fields), parse_cluster("h100:1x2"), space="verl-fsdp")
         return {name for each in found.plans for name in each.launchers}
 
-    assert launchers() == {"verl"}
+    assert "verl" in launchers()
     assert launchers(acceptance=0.5) == set()
