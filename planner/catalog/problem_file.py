@@ -6,18 +6,31 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from planner.schema import DType, EnvironmentSpec, Schema
-from planner.schema.base import Name
+from planner.schema import (
+    BlockDiffusion,
+    DType,
+    EnvironmentSpec,
+    Schema,
+    Speculation,
+    TurnSpec,
+)
+from planner.schema.base import Name, NonNegativeInt
 from planner.schema.workload import (
+    Acceptance,
     Epochs,
+    KeptFraction,
     KlWeight,
     MaxTokens,
     MeanTokens,
     OptimizerSteps,
+    Oversampling,
     Prompts,
+    Rounds,
     Samples,
+    Sequences,
     Sigma,
     Staleness,
+    TokenBudget,
     Weight,
 )
 
@@ -48,6 +61,18 @@ class BatchFile(Schema):
     optimizer_steps: OptimizerSteps | None = None
     critic_optimizer_steps: OptimizerSteps | None = None
     epochs: Epochs | None = None
+    critic_epochs: Epochs | None = None
+    acceptance: Acceptance | None = None
+    """Share of prompts whose group is kept."""
+    oversampling: Oversampling | None = None
+    """Prompts of one round of generation over `prompts`."""
+    max_rounds: Rounds | None = None
+    kept_fraction: KeptFraction | None = None
+    """Share of the responses that is trained on."""
+    token_budget: TokenBudget | None = None
+    """Tokens that each optimizer step trains on."""
+    replay: dict[Name, Sequences] | None = None
+    """Role: sequences that it trains on in one epoch, from a replay buffer."""
 
 
 class DtypesFile(Schema):
@@ -71,6 +96,10 @@ class ProblemFile(Schema):
     kl_weight: KlWeight | None = None
     old_logprobs: Literal["recompute", "engine", "skip"] | None = None
     environment: EnvironmentSpec | None = None
+    turns: TurnSpec | None = None
+    block_diffusion: BlockDiffusion | None = None
+    speculation: Speculation | None = None
+    lora_rank: NonNegativeInt | None = None
     max_staleness: Staleness | None = None
     dtypes: DtypesFile = DtypesFile()
     space: Name | None = None

@@ -17,9 +17,10 @@ from planner.catalog.data import load_yaml, validate
 from planner.catalog.given_lengths import lengths, prompt_or_default
 from planner.catalog.hardware import cluster_from, parse_cluster
 from planner.catalog.models import load_model, read_config
+from planner.catalog.presets import preset_content, preset_notes
 from planner.catalog.problem_file import ProblemFile
 from planner.errors import InputError
-from planner.schema import Cluster, ModelSpec, Workload
+from planner.schema import Cluster, ModelSpec, Schema, Workload
 
 MAX_SEQUENCES = 10**8
 """Most responses in a step; more is taken for a mistake."""
@@ -69,9 +70,13 @@ def load_problem(path: str | Path) -> Problem:
 
 
 def problem_from(
-    file: Path | None = None, *, models: Mapping[str, str] | None = None, **options: Any
+    file: Path | None = None,
+    *,
+    preset: str | None = None,
+    models: Mapping[str, str] | None = None,
+    **options: Any,
 ) -> Problem:
-    """A problem from a file, from options, or from a file with options on top.
+    """A problem from a file or a preset, from options, or from either with options on top.
 
     `models` maps roles to references; `options` are the keys of `_OPTIONS`, None where not given.
     Raises InputError; for an option it names the option, for a field the file and the field.
@@ -86,24 +91,27 @@ def problem_from(
             where="--lengths",
             remedy="Give either --lengths or --response-mean.",
         )
-    content = _read(file) if file is not None else {}
+    if preset is not None and file is not None:
+        raise InputError(
+            "gives the workload twice", where="--preset", remedy="Give a file or a preset."
+        )
+    content = _read(file) if file is not None else preset_content(preset) if preset else {}
     for name, value in given.items():
         _put(content, _OPTIONS[name], str(value) if isinstance(value, Path) else value)
     if models:
         _put_models(content, models)
-    source = str(file) if file is not None else "options"
+    source = str(file) if file is not None else f"preset {preset}" if preset else "options"
     try:
         read = validate(ProblemFile, content, source)
-        return _problem(read, source, file)
+        return _problem(read, source, file, preset_notes(preset) if preset else [])
     except InputError as error:
         raise _at_option(error, source, given, models or {}) from None
 
 
-def _problem(read: ProblemFile, source: str, file: Path | None) -> Problem:
+def _problem(read: ProblemFile, source: str, file: Path | None, notes: list[str]) -> Problem:
     _require(read, source)
     assert read.algorithm is not None
     assert read.cluster is not None
-    notes: list[str] = []
     models = {
         role: _model(reference, f"{source}: models.{role}")
         for role, reference in read.models.items()
@@ -112,7 +120,7 @@ def _problem(read: ProblemFile, source: str, file: Path | None) -> Problem:
     prompt = lengths(prompt_or_default(read.prompt, notes), f"{source}: prompt", notes)
     response = lengths(read.response, f"{source}: response", notes)
     workload = {
-        "name": read.name or (file.stem if file else f"{read.algorithm}-{models['actor'].name}"),
+        "name": read.name or (file.stem if file else f"{read.algorithm}-{_main(models).name}"),
         "algorithm": read.algorithm,
         "models": {role: model.model_dump(mode="json") for role, model in models.items()},
         "prompts_per_step": read.batch.prompts,
@@ -158,6 +166,23 @@ def _settings(read: ProblemFile, notes: list[str]) -> dict[str, Any]:
         "kv_cache_dtype": (dtypes.kv_cache, "bf16", "key-value cache: bf16"),
     }
     settings: dict[str, Any] = {"critic_optimizer_steps": batch.critic_optimizer_steps}
+    # What is special about an algorithm has a neutral default, which needs no note.
+    special = {
+        "acceptance": batch.acceptance,
+        "oversampling": batch.oversampling,
+        "max_rounds": batch.max_rounds,
+        "kept_fraction": batch.kept_fraction,
+        "token_budget": batch.token_budget,
+        "replay_sequences": batch.replay,
+        "critic_epochs": batch.critic_epochs,
+        "lora_rank": read.lora_rank,
+        "turns": read.turns,
+        "block_diffusion": read.block_diffusion,
+        "speculation": read.speculation,
+    }
+    for name, value in special.items():
+        if value is not None:
+            settings[name] = value.model_dump(mode="json") if isinstance(value, Schema) else value
     for name, (value, default, note) in defaults.items():
         settings[name] = default if value is None else value
         if value is None:
@@ -178,10 +203,15 @@ def _kl_weight(read: ProblemFile, models: dict[str, ModelSpec], notes: list[str]
         notes.append(f"KL weight: {weight:g} ({because})")
     elif weight == 0.0 and "reference" in models:
         notes.append("the reference model does not run: the KL weight is 0")
-    if weight > 0.0 and "reference" not in models:
+    if weight > 0.0 and "reference" not in models and "actor" in models:
         models["reference"] = models["actor"]
         notes.append(f"reference model: the actor's, {models['actor'].name} (not given)")
     return weight
+
+
+def _main(models: Mapping[str, ModelSpec]) -> ModelSpec:
+    """The model that a workload is named after: the actor, or the only one."""
+    return models.get("actor") or next(iter(models.values()))
 
 
 def _model(reference: str | dict[str, Any], where: str) -> ModelSpec:
@@ -202,7 +232,8 @@ def _require(read: ProblemFile, source: str) -> None:
     """Raise InputError listing what a problem cannot do without."""
     needed = {
         "algorithm (--algorithm)": read.algorithm,
-        "models.actor (--actor)": read.models.get("actor"),
+        # Which other roles an algorithm cannot do without, its graph knows.
+        "models.actor (--actor)": read.models or None,
         "cluster (--cluster)": read.cluster,
         "batch.prompts (--prompts)": read.batch.prompts,
         "batch.samples (--samples)": read.batch.samples,
@@ -227,13 +258,21 @@ def _require(read: ProblemFile, source: str) -> None:
         )
     for key in ("optimizer_steps", "critic_optimizer_steps"):
         steps = getattr(read.batch, key)
-        if steps is not None and sequences % steps != 0:
+        if steps is not None and not _selects(read) and sequences % steps != 0:
             raise InputError(
                 f"the {sequences:,} responses of a step (prompts x samples) are not a multiple of "
                 f"{key} {steps:,}",
                 where=f"{source}: batch.{key}",
                 remedy=f"Near divisors: {_near_divisors(sequences, steps)}.",
             )
+
+
+def _selects(read: ProblemFile) -> bool:
+    """True when training sees another number of responses than the step has."""
+    batch = read.batch
+    return any(
+        value is not None for value in (batch.kept_fraction, batch.token_budget, batch.replay)
+    )
 
 
 def _near_divisors(number: int, near: int) -> str:

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from planner import __version__
-from planner.cli import analyze, catalog, export, plan, validate
+from planner.cli import analyze, catalog, export, plan, validate, workloads
 from planner.errors import PlannerError
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ analyze.register(app)
 export.register(app)
 catalog.register(app)
 validate.register(app)
+workloads.register(app)
 
 
 def run() -> None:

@@ -27,8 +27,18 @@ def plan(
         Path | None,
         typer.Argument(help="Problem file (YAML): workload and cluster. See examples/."),
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="A named workload with its cluster (`rlmplan workloads list`).",
+            rich_help_panel=WORKLOAD,
+        ),
+    ] = None,
     algorithm: Annotated[
-        str | None, typer.Option(help="grpo or ppo.", rich_help_panel=WORKLOAD)
+        str | None,
+        typer.Option(
+            help="grpo, ppo, dapo, ... (`rlmplan workloads list`).", rich_help_panel=WORKLOAD
+        ),
     ] = None,
     actor: Annotated[
         str | None,
@@ -129,6 +139,7 @@ def plan(
 
     problem = problem_from(
         file,
+        preset=preset,
         algorithm=algorithm,
         models={
             role: reference_

@@ -9,12 +9,19 @@ from planner.schema import Workload
 # Importing a module registers its algorithms.
 from planner.workload.algorithms import multi_turn, policy_gradient, preference, selection
 from planner.workload.graph import check_graph
-from planner.workload.registry import find_algorithm
+from planner.workload.registry import find_algorithm, list_algorithms
 
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["build_graph", "multi_turn", "policy_gradient", "preference", "selection"]
+__all__ = [
+    "build_graph",
+    "list_algorithms",
+    "multi_turn",
+    "policy_gradient",
+    "preference",
+    "selection",
+]
 
 
 def build_graph(workload: Workload) -> nx.DiGraph:
