@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from planner.launchers import launchers_for
-from planner.schema import Cluster, PlanSet, SearchSpace, Workload
+from planner.schema import Cluster, Limits, PlanSet, SearchSpace, Workload
 from planner.search import api
 
 
@@ -15,6 +15,8 @@ def plan(
     *,
     space: str | SearchSpace = "any",
     objective: str = "step_time",
+    limits: Limits | None = None,
+    tokens: float | None = None,
     top: int = 5,
     deadline_s: float | None = None,
     gap: float = api.GAP,
@@ -22,21 +24,30 @@ def plan(
 ) -> PlanSet:
     """The best plans for `workload` on `cluster`, ranked, with a proven bound.
 
-    Parameters: `space` is a search space, its name or file; `objective` is "step_time"; `top` the
-    number of distinct plans at most; `deadline_s` the seconds after which the best plans so far are
-    returned with the bound reached; `gap` the relative distance to the bound that counts as proven;
-    `cancel` is polled and ends the search early when it returns True.
+    Parameters: `space` is a search space, its name or file; `objective` one of step_time,
+    tokens_per_s, tokens_per_s_per_device, gpu_hours_to_tokens, cost_per_step and cost_to_tokens;
+    `limits` what every plan must stay within; `tokens` the budget, in prompt and response tokens,
+    of the objectives and limits that count to one; `top` the number of distinct plans at most;
+    `deadline_s` the seconds after which the best plans so far are returned with the bound reached;
+    `gap` the relative distance to the bound that counts as proven; `cancel` is polled and ends the
+    search early when it returns True.
+
+    With limits, or for objectives other than time, the answer may reserve fewer devices than the
+    cluster has; its bound is for the numbers of devices in `search.sizes`.
 
     The answer is the same on every run that ends before the deadline. Thread-safe; prints nothing.
 
-    Raises InputError for inputs that make no sense, InfeasibleError when nothing fits (with what is
-    missing and what would help), PlanningCancelledError when cancelled before any plan was found.
+    Raises InputError for inputs that make no sense, InfeasibleError when nothing fits or stays
+    within the limits (with what is missing and what would help), PlanningCancelledError when
+    cancelled before any plan was found.
     """
     found = api.plan(
         workload,
         cluster,
         space=space,
         objective=objective,
+        limits=limits,
+        tokens=tokens,
         top=top,
         deadline_s=deadline_s,
         gap=gap,

@@ -81,6 +81,18 @@ class DtypesFile(Schema):
     kv_cache: Literal["bf16", "fp8"] | None = None
 
 
+class LimitsFile(Schema):
+    """What every plan must stay within."""
+
+    devices: Annotated[int, Field(gt=0, le=10**9)] | None = None
+    """Devices that a plan may reserve."""
+    step_time_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    """Longest step, seconds."""
+    cost_per_step_usd: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    cost_usd: Annotated[float, Field(gt=0, le=1e15)] | None = None
+    """Price until the token budget `tokens` is spent, US dollars."""
+
+
 class ProblemFile(Schema):
     """The keys of a problem file."""
 
@@ -104,5 +116,10 @@ class ProblemFile(Schema):
     dtypes: DtypesFile = DtypesFile()
     space: Name | None = None
     objective: Name | None = None
+    """step_time (default), tokens_per_s, tokens_per_s_per_device, gpu_hours_to_tokens,
+    cost_per_step or cost_to_tokens."""
+    tokens: Annotated[float, Field(gt=0, le=1e18)] | None = None
+    """Budget of prompt and response tokens."""
+    limits: LimitsFile = LimitsFile()
     top: Annotated[int, Field(ge=1, le=100)] | None = None
     deadline_s: Annotated[float, Field(gt=0, le=1e7)] | None = None

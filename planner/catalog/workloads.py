@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from planner.catalog.models import load_model, read_config
 from planner.catalog.presets import preset_content, preset_notes
 from planner.catalog.problem_file import ProblemFile
 from planner.errors import InputError
-from planner.schema import Cluster, ModelSpec, Schema, Workload
+from planner.schema import Cluster, Limits, ModelSpec, Schema, Workload
 
 MAX_SEQUENCES = 10**8
 """Most responses in a step; more is taken for a mistake."""
@@ -37,6 +37,8 @@ class Problem:
     space: str = "any"
     """Search space: a shipped one's name, or the path of a YAML file."""
     objective: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    tokens: float | None = None
     top: int | None = None
     deadline_s: float | None = None
 
@@ -57,6 +59,14 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "kl_weight": ("kl_weight",),
     "max_staleness": ("max_staleness",),
     "space": ("space",),
+    "objective": ("objective",),
+    "tokens": ("tokens",),
+    "max_devices": ("limits", "devices"),
+    "max_step_time": ("limits", "step_time_s"),
+    "max_cost_per_step": ("limits", "cost_per_step_usd"),
+    "max_cost": ("limits", "cost_usd"),
+    "top": ("top",),
+    "deadline": ("deadline_s",),
 }
 _SHAPE_KEYS = ("mean", "kind", "sigma", "histogram", "file", "field")
 
@@ -140,6 +150,8 @@ def _problem(read: ProblemFile, source: str, file: Path | None, notes: list[str]
         cluster=cluster,
         space=read.space or "any",
         objective=read.objective,
+        limits=Limits(**read.limits.model_dump()),
+        tokens=read.tokens,
         top=read.top,
         deadline_s=read.deadline_s,
     )

@@ -103,7 +103,33 @@ def plan(
     ] = None,
     objective: Annotated[
         str | None,
-        typer.Option(help="What is minimised: step_time (default).", rich_help_panel=SEARCH),
+        typer.Option(
+            help="What plans are ranked by: step_time (default), tokens_per_s, "
+            "tokens_per_s_per_device, gpu_hours_to_tokens, cost_per_step, cost_to_tokens.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    tokens: Annotated[
+        float | None,
+        typer.Option(
+            help="Token budget (prompt and response) of ..._to_tokens and --max-cost, e.g. 1e9.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    max_devices: Annotated[
+        int | None, typer.Option(help="Devices a plan may reserve.", rich_help_panel=SEARCH)
+    ] = None,
+    max_step_time: Annotated[
+        float | None, typer.Option(help="Longest step, seconds.", rich_help_panel=SEARCH)
+    ] = None,
+    max_cost_per_step: Annotated[
+        float | None, typer.Option(help="Dearest step, US dollars.", rich_help_panel=SEARCH)
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(
+            help="Dearest run until --tokens are spent, US dollars.", rich_help_panel=SEARCH
+        ),
     ] = None,
     top: Annotated[
         int | None,
@@ -164,6 +190,14 @@ def plan(
         kl_weight=kl_weight,
         max_staleness=max_staleness,
         space=space,
+        objective=objective,
+        tokens=tokens,
+        max_devices=max_devices,
+        max_step_time=max_step_time,
+        max_cost_per_step=max_cost_per_step,
+        max_cost=max_cost,
+        top=top,
+        deadline=deadline,
     )
     from planner.api import plan as find_plans
 
@@ -171,9 +205,11 @@ def plan(
         problem.workload,
         problem.cluster,
         space=problem.space,
-        objective=objective or problem.objective or "step_time",
-        top=top or problem.top or 5,
-        deadline_s=problem.deadline_s if deadline is None else deadline,
+        objective=problem.objective or "step_time",
+        limits=problem.limits,
+        tokens=problem.tokens,
+        top=problem.top or 5,
+        deadline_s=problem.deadline_s,
     )
     if output is not None:
         _write(plan_set, output)

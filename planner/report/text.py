@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from planner.report.units import GIB, dollars, percent, seconds
-from planner.schema import CallPrediction, Plan, PlanSet, Strategy, Workload
+from planner.report.units import GIB, count, dollars, percent, seconds
+from planner.schema import CallPrediction, Limits, Plan, PlanSet, Strategy, Workload
 
 WIDTH = 100
+_SIZES_SHOWN = 20
+"""Numbers of devices listed before the list is cut."""
 
 
 def render_plan_set(plan_set: PlanSet, *, details: int = 3) -> RenderableType:
@@ -84,7 +88,17 @@ def _title(plan_set: PlanSet) -> Text:
     title.append(f"{workload.name}", style="bold")
     title.append(f"  on {groups}  (space {plan_set.space})\n")
     title.append(_workload_line(workload))
+    if plan_set.objective != "step_time" or plan_set.limits != Limits():
+        title.append(f"\nranked by {_objective_words(plan_set)}")
     return title
+
+
+def _objective_words(plan_set: PlanSet) -> str:
+    words = plan_set.objective.replace("_", " ")
+    if plan_set.tokens is not None:
+        words += f" ({count(plan_set.tokens)} tokens)"
+    within = limits_in_words(plan_set.limits)
+    return f"{words}, with {within}" if within else words
 
 
 def _workload_line(workload: Workload) -> str:
@@ -99,28 +113,49 @@ def _workload_line(workload: Workload) -> str:
     )
 
 
+# Objectives that the ranking has no column for: heading, and how a value reads.
+_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "tokens_per_s": ("tok/s", lambda value: f"{value:,.0f}"),
+    "gpu_hours_to_tokens": ("device-hours", lambda value: f"{value:,.4g}"),
+    "cost_to_tokens": ("cost in all", dollars),
+}
+
+
 def _ranking(plan_set: PlanSet) -> Table:
     table = _table()
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("placement", ratio=1)
-    for heading in ("step time (80 % range)", "tok/s/device", "cost/step", "vs best"):
+    own = _COLUMNS.get(plan_set.objective)
+    headings = ["step time (80 % range)", "tok/s/device", "cost/step", "vs best"]
+    if own is not None:
+        headings.insert(1, own[0])
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    best = plan_set.plans[0].step_time_s if plan_set.plans else 1.0
     for plan in plan_set.plans:
         low, high = plan.step_time_interval_s
-        slower = plan.step_time_s / best - 1
-        distance = "best" if plan.rank == 1 else f"+{percent(slower)}"
-        if plan.tie_with_best and plan.rank > 1:
-            distance += " tie"
-        table.add_row(
-            str(plan.rank),
-            f"{plan.placement}\n{_layouts(plan)}",
+        cells = [
             f"{seconds(plan.step_time_s)} ({low:.3g} to {high:.3g})",
             f"{plan.tokens_per_s_per_device:,.0f}",
             dollars(plan.cost_per_step_usd),
-            distance,
-        )
+            _distance(plan, plan_set),
+        ]
+        if own is not None:
+            cells.insert(1, own[1](plan.objective_value or 0.0))
+        table.add_row(str(plan.rank), f"{plan.placement}\n{_layouts(plan)}", *cells)
     return table
+
+
+def _distance(plan: Plan, plan_set: PlanSet) -> str:
+    """How much worse than the best by the objective, and whether that is a tie."""
+    best = plan_set.plans[0]
+    if plan.rank == 1:
+        return "best"
+    worse = plan.step_time_s / best.step_time_s
+    if plan.objective_value and best.objective_value:
+        worse = plan.objective_value / best.objective_value
+        worse = 1 / worse if plan_set.objective.startswith("tokens_per_s") else worse
+    sign = "+" if worse >= 1 else "-"
+    return f"{sign}{percent(abs(worse - 1))}{' tie' if plan.tie_with_best else ''}"
 
 
 def _layouts(plan: Plan) -> str:
@@ -184,15 +219,18 @@ def _proof(plan_set: PlanSet) -> Text:
     text = Text()
     if plan_set.plans:
         best = plan_set.plans[0]
-        proof = "proven best" if search.optimal else "best found, proof not closed"
         text.append("Bounds  ", style="bold")
         text.append(
-            f"{proof}: no plan of this space within the memory limit below is under "
-            f"{seconds(search.bound_s)} in this model "
-            f"(gap {percent(search.gap)}); no plan on this hardware is under "
+            f"{'proven best' if search.optimal else 'best found, proof not closed'}: "
+            f"{_claim(plan_set)}; no plan on this hardware is under "
             f"{seconds(best.work_depth_bound_s)} (work and depth; the best plan takes "
             f"{best.step_time_s / best.work_depth_bound_s:.1f} times that).\n"
         )
+        if len(plan_set.plans) < search.plans_asked:
+            text.append(
+                f"Plans   {len(plan_set.plans)} of the {search.plans_asked} asked for: all others "
+                "found differ from these in a knob only, or are far worse.\n"
+            )
         if sum(plan.tie_with_best for plan in plan_set.plans) > 1:
             text.append(
                 "Ties    plans marked 'tie' are too close to the best for the model to tell: "
@@ -208,6 +246,59 @@ def _proof(plan_set: PlanSet) -> Text:
         f"{search.wall_s:.2f} s, {search.status}.\n"
     )
     return text
+
+
+# Objective -> the bound in words; a rate has a largest value.
+_BOUNDS: dict[str, Callable[[float], str]] = {
+    "tokens_per_s": lambda value: f"exceeds {value:,.0f} tokens a second",
+    "tokens_per_s_per_device": lambda value: f"exceeds {value:,.0f} tokens/s on a device",
+    "gpu_hours_to_tokens": lambda value: f"needs under {value:,.4g} device-hours",
+    "cost_per_step": lambda value: f"costs under {dollars(value)} a step",
+    "cost_to_tokens": lambda value: f"costs under {dollars(value)} in all",
+}
+
+
+def _claim(plan_set: PlanSet) -> str:
+    """What is proven of all plans."""
+    search = plan_set.search
+    which = "no plan of this space within the memory limit below"
+    if plan_set.limits != Limits():
+        which = f"no plan of this space with {limits_in_words(plan_set.limits)}, within the memory"
+        which += " limit below,"
+    words = _BOUNDS.get(plan_set.objective)
+    if words is None or search.objective_bound is None:
+        claim = f"{which} is under {seconds(search.bound_s)} in this model"
+        gap = search.gap if search.objective_gap is None else search.objective_gap
+    else:
+        claim = f"{which} {words(search.objective_bound)} in this model"
+        gap = search.objective_gap or 0.0
+    claim += f" (gap {percent(gap)})"
+    if len(search.sizes) > 1:
+        claim += f", of those on {_sizes(search.sizes)} devices"
+    return claim
+
+
+def _sizes(sizes: tuple[tuple[int, ...], ...]) -> str:
+    """The numbers of devices that a bound speaks of; long lists are cut."""
+    totals = sorted({sum(size) for size in sizes})
+    shown = [f"{total:,}" for total in totals]
+    if len(shown) > _SIZES_SHOWN:
+        shown = [*shown[: _SIZES_SHOWN - 2], "...", shown[-1]]
+    return ", ".join(shown[:-1]) + f" or {shown[-1]}" if len(shown) > 1 else shown[0]
+
+
+def limits_in_words(limits: Limits) -> str:
+    """For example "at most 64 devices and steps of at most 30.0 s"."""
+    words = []
+    if limits.devices is not None:
+        words.append(f"at most {limits.devices:,} devices")
+    if limits.step_time_s is not None:
+        words.append(f"steps of at most {seconds(limits.step_time_s)}")
+    if limits.cost_per_step_usd is not None:
+        words.append(f"at most {dollars(limits.cost_per_step_usd)} a step")
+    if limits.cost_usd is not None:
+        words.append(f"at most {dollars(limits.cost_usd)} in all")
+    return " and ".join(words)
 
 
 def _assumptions(assumptions: tuple[str, ...]) -> Text:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from planner.schema.base import Name, NonNegativeFloat, NonNegativeInt, PositiveInt, Schema
+from planner.schema.base import (
+    Name,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Schema,
+)
 from planner.schema.hardware import Cluster
 from planner.schema.strategy import Mesh, Strategy
 from planner.schema.workload import CallKind, Workload
@@ -12,6 +19,19 @@ from planner.schema.workload import CallKind, Workload
 SCHEMA_VERSION = 1
 
 MemoryVerdict = Literal["fits", "tight", "does not fit"]
+
+
+class Limits(Schema):
+    """What every plan must stay within; null: no limit."""
+
+    devices: PositiveInt | None = None
+    """Devices that a plan may reserve."""
+    step_time_s: PositiveFloat | None = None
+    """Longest step, seconds."""
+    cost_per_step_usd: PositiveFloat | None = None
+    """Price of the reserved devices for one step, US dollars."""
+    cost_usd: PositiveFloat | None = None
+    """Price of the reserved devices until the token budget is spent, US dollars."""
 
 
 class Assignment(Schema):
@@ -110,17 +130,19 @@ class Plan(Prediction):
     within the share of memory that the assumptions name."""
     launchers: tuple[Name, ...]
     """Launchers whose files `rlmplan export` writes for this plan."""
+    objective_value: NonNegativeFloat | None = None
+    """The plan set's objective in its own unit; null in files of older releases."""
 
 
 class SearchReport(Schema):
     """How the search ended."""
 
     optimal: bool
-    """True when the gap is within the tolerance that was asked for."""
+    """True when the objective's gap is within the tolerance that was asked for."""
     bound_s: NonNegativeFloat
     """Proven lower bound on the step time of every plan of the search space, seconds."""
     gap: NonNegativeFloat
-    """1 - bound / best step time."""
+    """1 - bound_s / step time of the best plan; the gap that counts is `objective_gap`."""
     candidates: NonNegativeInt
     """Strategies costed."""
     pareto_candidates: NonNegativeInt
@@ -129,6 +151,18 @@ class SearchReport(Schema):
     """Duration of the search, seconds."""
     status: Name
     """How it ended, in words, for example "proven"."""
+    objective_bound: NonNegativeFloat | None = None
+    """No plan that reserves one of `sizes` and stays within the limits is better; in the
+    objective's unit (a largest value for rates)."""
+    objective_gap: NonNegativeFloat | None = None
+    """How much better than the best plan the bound is, relative."""
+    sizes: tuple[tuple[NonNegativeInt, ...], ...] = ()
+    """Numbers of devices (of each node group) that the objective's bound speaks of; a plan of the
+    objective step_time without limits may use any part of the only one, the cluster."""
+    sizes_searched: NonNegativeInt = 0
+    """How many of them had to be searched; bounds excluded the others."""
+    plans_asked: NonNegativeInt = 0
+    """Plans asked for; there are fewer when all others are like one of those shown."""
 
 
 class PlanSet(Schema):
@@ -142,6 +176,10 @@ class PlanSet(Schema):
     """Name of the search space."""
     objective: Name
     """What plans are ranked by, for example "step_time"."""
+    limits: Limits = Limits()
+    """What every plan stays within."""
+    tokens: PositiveFloat | None = None
+    """Token budget of the objectives that count to one: prompt and response tokens."""
     plans: tuple[Plan, ...]
     """Best first."""
     search: SearchReport

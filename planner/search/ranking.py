@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.schema import Assignment, Mesh, Plan, Prediction, SearchSpace
 from planner.search.infeasible import Attempt
+from planner.search.objectives import Goal
 from planner.search.options import Scope, UnitOptions
 from planner.search.placement import PlacementSolution
 from planner.search.words import placement_words
@@ -39,9 +40,18 @@ def _with_variants(instance: Instance, each: Attempt, best: Assignment) -> Itera
 
 
 def rank_plans(
-    instance: Instance, space: SearchSpace, classes: list[Attempt], top: int, gap: float
+    instance: Instance,
+    space: SearchSpace,
+    classes: list[Attempt],
+    goal: Goal,
+    bound: float,
+    top: int,
+    gap: float,
 ) -> list[Plan]:
-    """Price, sort and choose: the best first, at most `top`, none alike."""
+    """Price, sort and choose: the best first, at most `top`, none alike, all within the limits.
+
+    `bound` is what is proven of the goal's score.
+    """
     found: dict[str, tuple[tuple[float, str], Plan]] = {}
     for each in classes:
         bound_s = work_depth_bound_s(instance, each.scope.staleness) if each.result.solutions else 0
@@ -56,45 +66,60 @@ def rank_plans(
             prediction = evaluate_instance(instance, assignment, bound_s=bound_s, prices=prices)
             if assignment not in solved and not _leaves_margin(prediction):
                 continue
-            ranked = Plan(
-                **{name: getattr(prediction, name) for name in type(prediction).model_fields},
-                rank=1,
-                tie_with_best=True,
-                placement=placement_words(instance, assignment),
-                assignment=assignment,
-                devices=used_devices(assignment),
-                bound_s=0.0,
-                launchers=(space.launcher,) if space.launcher else (),
-            )
+            ranked = to_plan(instance, space, assignment, prediction)
+            if not goal.allows(ranked):
+                continue
             key = assignment.model_dump_json()
-            found.setdefault(key, ((prediction.step_time_s, key), ranked))
+            found.setdefault(key, ((goal.score(ranked), key), ranked))
     ordered = [item for _, item in sorted(found.values(), key=lambda pair: pair[0])]
     if not ordered:
         return []
-    simplest = _simplest_first(ordered, min(each.result.bound_s for each in classes), gap)
-    best_s = simplest[0].step_time_s
-    tie_s = best_s * math.exp(TIE_ERROR_SHARE * instance.framework.relative_error)
+    simplest = _simplest_first(ordered, goal, bound, gap)
+    best = goal.score(simplest[0])
+    tie = best * math.exp(TIE_ERROR_SHARE * instance.framework.relative_error)
     return [
-        each.model_copy(update={"rank": index + 1, "tie_with_best": each.step_time_s <= tie_s})
-        for index, each in enumerate(_distinct(simplest, top))
+        each.model_copy(
+            update={
+                "rank": index + 1,
+                "tie_with_best": goal.score(each) <= tie,
+                "objective_value": goal.value(goal.score(each)),
+            }
+        )
+        for index, each in enumerate(_distinct(simplest, goal, top))
     ]
+
+
+def to_plan(
+    instance: Instance, space: SearchSpace, assignment: Assignment, prediction: Prediction
+) -> Plan:
+    """A plan of rank 1 from an assignment and its prediction."""
+    return Plan(
+        **{name: getattr(prediction, name) for name in type(prediction).model_fields},
+        rank=1,
+        tie_with_best=True,
+        placement=placement_words(instance, assignment),
+        assignment=assignment,
+        devices=used_devices(assignment),
+        bound_s=0.0,
+        launchers=(space.launcher,) if space.launcher else (),
+    )
 
 
 def _leaves_margin(prediction: Prediction) -> bool:
     return all(call.memory_verdict == "fits" for call in prediction.calls.values())
 
 
-def _simplest_first(ordered: list[Plan], bound_s: float, gap: float) -> list[Plan]:
-    """The order by time, but the simplest of the plans that nearly tie with the best leads.
+def _simplest_first(ordered: list[Plan], goal: Goal, bound: float, gap: float) -> list[Plan]:
+    """The order by score, but the simplest of the plans that nearly tie with the best leads.
 
-    Its time must still be proven within the gap if the best one's is.
+    Its score must still be proven within the gap if the best one's is.
     """
-    best_s = ordered[0].step_time_s
-    limit_s = best_s * (1 + _SIMPLER_WITHIN)
-    if bound_s >= best_s * (1 - gap):
-        limit_s = min(limit_s, bound_s / (1 - gap))
-    near = [each for each in ordered if each.step_time_s <= max(limit_s, best_s)]
-    leader = min(near, key=lambda each: (_complexity(each), each.step_time_s))
+    best = goal.score(ordered[0])
+    limit = best * (1 + _SIMPLER_WITHIN)
+    if bound >= best * (1 - gap):
+        limit = min(limit, bound / (1 - gap))
+    near = [each for each in ordered if goal.score(each) <= max(limit, best)]
+    leader = min(near, key=lambda each: (_complexity(each), goal.score(each)))
     return [leader, *(each for each in ordered if each is not leader)]
 
 
@@ -115,11 +140,11 @@ def _complexity(plan: Plan) -> int:
     )
 
 
-def _distinct(ordered: list[Plan], top: int) -> list[Plan]:
+def _distinct(ordered: list[Plan], goal: Goal, top: int) -> list[Plan]:
     """The best plans that differ in more than a knob: first in the devices of the engine and the
     trainers, in what overlaps or in staleness, then, if there are too few, in parallel degrees.
 
-    Plans slower than the leader only, in time order; fewer than `top` when all others look alike.
+    In the order of the score after the leader; fewer than `top` when all others look alike.
     """
     chosen: list[int] = []
     for signature in (_structure, _degrees):
@@ -131,7 +156,7 @@ def _distinct(ordered: list[Plan], top: int) -> list[Plan]:
                 seen.add(signature(each))
                 chosen.append(index)
     leader, *others = (ordered[index] for index in sorted(chosen))
-    return [leader, *sorted(others, key=lambda each: each.step_time_s)]
+    return [leader, *sorted(others, key=goal.score)]
 
 
 def _structure(plan: Plan) -> Hashable:
