@@ -34,18 +34,19 @@ def find_best(search: SizeSearch, goal: Goal, sizes: Sequence[Size]) -> Outcome:
     """Search sub-clusters, the most promising first, until no other can hold a better plan.
 
     A sub-cluster of size s promises rate(s) x floor_s(s), which no plan that reserves it beats.
-    Plans found may reserve fewer devices than the sub-cluster they were searched on; such numbers
-    of devices count as considered as well, with the proof of the sub-cluster.
+    Plans found may reserve fewer devices than the sub-cluster they were searched on: such numbers
+    of devices are considered as well.
     """
     best = math.inf
     bounds: dict[Size, float] = {}
     scored: list[tuple[float, Attempt]] = []
     pending = list(sizes)
     solved = 0
+    several = len(sizes) > 1 or goal.objective.score != "time"
     while pending:
         # A lone sub-cluster is searched in any case: its bound would price all classes first.
         promised = {
-            size: goal.rate(size) * (_floor_s(search, goal, size) if len(sizes) > 1 else 0.0)
+            size: goal.rate(size) * (_floor_s(search, goal, size) if several else 0.0)
             for size in pending
         }
         size = min(pending, key=lambda each: (promised[each], sum(each), each))
@@ -58,14 +59,14 @@ def find_best(search: SizeSearch, goal: Goal, sizes: Sequence[Size]) -> Outcome:
         pending.remove(size)
         rate, most_s = goal.rate(size), goal.most_s(size)
         limit_s = min(most_s, best / rate) * (1 + _ROUNDING)
-        only = len(sizes) == 1 and math.isinf(limit_s)
-        found = search.solve(size, at_most_s=limit_s, parts=1 if only else 2)
+        found = search.solve(size, at_most_s=limit_s, parts=2 if several else 1)
         solved += 1
         bounds[size] = rate * found.bound_s if found.bound_s <= most_s else math.inf
         for attempt in found.attempts:
             for score, reserved, allowed in _scores(search, goal, attempt):
                 if allowed:
-                    bounds.setdefault(reserved, goal.rate(reserved) * found.bound_s)
+                    if several and reserved not in bounds and reserved not in pending:
+                        pending.append(reserved)
                     best = min(best, score)
                     scored.append((score, attempt))
     left = [goal.rate(size) * _floor_s(search, goal, size) for size in pending]
@@ -74,7 +75,8 @@ def find_best(search: SizeSearch, goal: Goal, sizes: Sequence[Size]) -> Outcome:
     attempts = list({id(attempt): attempt for attempt in chosen}.values())
     if not attempts:
         attempts = [each for result in search.results.values() for each in result.attempts]
-    return Outcome(attempts, min(bound, best), sorted({*sizes, *bounds}, key=_order), solved)
+    considered = sorted({*sizes, *bounds, *pending}, key=_order)
+    return Outcome(attempts, min(bound, best), considered, solved)
 
 
 def _order(size: Size) -> tuple[int, Size]:
