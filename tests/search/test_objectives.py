@@ -195,7 +195,7 @@ def test_sizes_of_several_groups_include_the_largest_allowed_ones() -> None:
         sizes = usual_sizes(cluster, space, most)
         assert all(0 < sum(size) <= most for size in sizes)
         feasible = [
-            (8 * a, 8 * b) for a, b in itertools.product(range(7), range(6)) if 0 < 8 * (a + b)
+            (8 * a, 8 * b) for a, b in itertools.product(range(7), range(6)) if 8 * (a + b) > 0
         ]
         largest = max(sum(size) for size in feasible if sum(size) <= most)
         assert max(sum(size) for size in sizes) >= largest
