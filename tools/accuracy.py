@@ -8,35 +8,30 @@ from __future__ import annotations
 import argparse
 import datetime
 import hashlib
-import statistics
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import accuracy_left_out as left_out
+from accuracy_notes import note
+
 from planner import __version__
+from planner.catalog.data import load_yaml
 from planner.catalog.frameworks import list_frameworks, load_framework, profile_path
-from planner.errors import InputError
-from planner.measure import training_cases
 from planner.measure.case_files import case_files, load_cases
-from planner.measure.fit import Fitted, fit
+from planner.measure.fit import NORMAL_80
 from planner.measure.scores import VERDICTS, Summary
+from planner.measure.unknown import unknown_cases
 from planner.measure.validation import Validation, validate
 
 ROOT = Path(__file__).parent.parent
-# Profiles that share cases or constants are fitted together.
-FAMILIES = (
-    ("megatron-deepspeed-2022",),
-    ("megatron-lm-2022",),
-    (
-        "megatron-bridge",
-        "megatron-bridge-26.04",
-        "megatron-bridge-25.11-grace",
-        "megatron-bridge-26.06-grace",
-    ),
-    ("llm-foundry-ampere", "llm-foundry-hopper"),
-    ("internevo",),
-    ("torchtitan", "torchtitan-eager"),
-    ("prime-rl", "prime-rl-flash2"),
-)
 HASH_LENGTH = 12
+WORST = 10
+KERNEL_TARGETS = {"median": 0.05, "p90": 0.15}
 
 
 def main() -> None:
@@ -44,13 +39,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="+", type=Path)
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "accuracy.md")
-    parser.add_argument("--no-fit", action="store_true", help="leave the left-out table out")
+    parser.add_argument("--no-fit", action="store_true", help="leave the left-out tables out")
     options = parser.parse_args()
     result = validate(options.cases)
-    parts = [_head(), _files(result), _groups(result)]
+    parts = [_head(), _inputs(options.cases), _files(result)]
     if not options.no_fit:
-        parts += [_left_out(options.cases), _as_unknown(options.cases)]
-    parts.append(_profiles(result))
+        runs = left_out.runs(options.cases)
+        parts += [_left_out(result, runs), _families(runs), _widths(runs)]
+        parts += [_frameworks_left_out(options.cases)]
+    parts += [_kernels(), _worst(result), _groups(result), _profiles(result)]
     options.output.write_text("\n".join(parts), encoding="utf-8")
 
 
@@ -75,6 +72,10 @@ def _header(*names: str) -> list[str]:
     return [_row(*names), _row(*["---"] * len(names))]
 
 
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"
+
+
 _FIGURES = ("n", "mean %", "median %", "p90 %", "bias %", "tau", "regret %")
 
 
@@ -83,18 +84,15 @@ def _figures(metric: str, one: Summary) -> list[str]:
         right = "" if one.mape is None else f"{100 * (1 - one.mape):.1f} right"
         return [str(one.n), right, "", "", "", "", ""]
 
-    def percent(value: float | None) -> str:
-        return "" if value is None else f"{100 * value:.1f}"
-
     tau = "" if one.kendall_tau is None else f"{one.kendall_tau:.2f}"
     return [
         str(one.n),
-        percent(one.mape),
-        percent(one.median_ape),
-        percent(one.p90_ape),
-        percent(one.bias),
+        _percent(one.mape),
+        _percent(one.median_ape),
+        _percent(one.p90_ape),
+        _percent(one.bias),
         tau,
-        percent(one.top1_regret),
+        _percent(one.top1_regret),
     ]
 
 
@@ -120,63 +118,152 @@ def _groups(result: Validation) -> str:
     return "\n".join(lines)
 
 
-def _left_out(paths: list[Path]) -> str:
-    names = ("profiles", "cases", "groups", "in sample %", "left out %", "80 % interval covers %")
+def _inputs(paths: Sequence[Path]) -> str:
     lines = [
-        "## With whole groups left out\n",
-        "Constants fitted without a group predict it (`rlmplan fit`), one group after another.\n",
-        *_header(*names),
+        "## Input\n",
+        "The page is made from these files; every case of the collection is in the repository.\n",
+        *_header("file", "cases", "complete, unflagged", "sha256"),
     ]
-    total: list[Fitted] = []
-    for family in FAMILIES:
-        try:
-            one = fit(paths, family, metric="step_time")
-        except InputError:
-            continue  # none of its cases were given
-        total.append(one)
-        lines.append(_fitted_row(", ".join(family), [one]))
-    if total:
-        lines.append(_fitted_row("all of them", total))
+    for path in case_files(paths):
+        cases = load_cases(path)
+        if cases is not None:
+            usable = sum(bool(one.get("complete", True)) and not one.get("flag") for one in cases)
+            lines.append(_row(path.name, str(len(cases)), str(usable), f"`{_digest(path)}`"))
     return "\n".join(lines) + "\n"
 
 
-def _fitted_row(name: str, ones: list[Fitted]) -> str:
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:HASH_LENGTH]
+
+
+def _left_out(result: Validation, runs: Sequence[left_out.Run]) -> str:
+    lines = [
+        "## By file, with whole groups left out\n",
+        "Constants fitted without a group (software, model, device) predict it, one group after\n"
+        "another. Rows whose profile has nothing fitted are not in this table. Stages of RL steps\n"
+        "are those of the rows whose step times are fitted.\n",
+        *_header("file", "metric", *_FIGURES, "in sample, all rows: mean %"),
+    ]
+    inside = result.files()
+    for name, metrics in left_out.by_file(runs).items():
+        for metric, one in metrics.items():
+            whole = inside.get(name, {}).get(metric)
+            sample = "" if whole is None or metric in VERDICTS else _percent(whole.mape)
+            lines.append(_row(name, metric, *_figures(metric, one), sample))
+    return "\n".join(lines) + "\n"
+
+
+def _families(runs: Sequence[left_out.Run]) -> str:
+    names = ("kind", "profiles fitted together", "cases", "groups")
+    lines = [
+        "## By profile, with whole groups left out\n",
+        "Coverage: left-out cases within the 80 % interval that the other groups' left-out errors\n"
+        "give. Within one group alone, cases that differ in more than strategy are left out.\n",
+        *_header(*names, "in sample %", "left out %", "median %", "interval covers %"),
+    ]
+    for kind in dict.fromkeys(run.family.kind for run in runs):
+        own = [run for run in runs if run.family.kind == kind]
+        lines += [_family_row(kind, ", ".join(run.family.profiles), [run]) for run in own]
+        if len(own) > 1:
+            lines.append(_family_row(kind, "all of them", own))
+    return "\n".join(lines) + "\n"
+
+
+def _family_row(kind: str, name: str, runs: Sequence[left_out.Run]) -> str:
+    ones = [run.fitted for run in runs]
     cases = sum(one.cases for one in ones)
+    errors = np.abs(np.expm1([row.residual for one in ones for row in one.left_out]))
 
     def mean(field: str) -> str:
-        return f"{100 * sum(getattr(one, field) * one.cases for one in ones) / cases:.1f}"
+        return _percent(sum(getattr(one, field) * one.cases for one in ones) / cases)
 
     return _row(
+        kind,
         name,
         str(cases),
         str(sum(one.groups for one in ones)),
         mean("error_in_sample"),
         mean("error_left_out"),
+        _percent(float(np.median(errors))),
         mean("coverage"),
     )
 
 
-def _as_unknown(paths: list[Path]) -> str:
-    """Training cases priced as software that nobody measured: a whole framework left out."""
-    errors: dict[str, list[float]] = {}
-    for path in case_files(paths):
-        cases = [case for case in load_cases(path) or [] if training_cases.recognises(case)]
-        old = training_cases.superseded(cases)
-        for case in cases:
-            if not case["complete"] or case["flag"] or case["id"] in old:
-                continue
-            setup = {**case["setup"], "framework": "software that nobody measured"}
-            figure = training_cases.predict({**case, "setup": setup}).scores[0]
-            name = case["setup"]["framework"]
-            errors.setdefault(name, []).append(abs(figure.predicted / figure.measured - 1.0))
+def _widths(runs: Sequence[left_out.Run]) -> str:
+    lines = [
+        "## Intervals of the profiles\n",
+        "Share of left-out cases within the 80 % interval that the profile states: between 70 and\n"
+        f"90 % is honest. With fewer than {left_out.FEWEST_ROWS} rows the figure says little.\n",
+        *_header("profile", "rows", "relative error", "left-out rows need", "covers %", ""),
+    ]
+    widths = left_out.widths(runs)
+    for name, one in widths.items():
+        few = "few rows" if one.rows < left_out.FEWEST_ROWS else ""
+        figures = (f"{one.relative_error:.3f}", f"{one.needed:.3f}", _percent(one.coverage))
+        lines.append(_row(name, str(one.rows), *figures, few))
+    rows = sum(one.rows for one in widths.values())
+    if rows:
+        inside = sum(one.coverage * one.rows for one in widths.values()) / rows
+        lines.append(_row("all", str(rows), "", "", _percent(inside), ""))
+    return "\n".join(lines) + "\n"
+
+
+def _frameworks_left_out(paths: Sequence[Path]) -> str:
+    cases = unknown_cases(paths)
     lines = [
         "## With a whole framework left out\n",
-        "Step times of training as if nobody had measured the framework: profile `generic`.\n",
-        *_header("framework", "cases", "mean %", "median %"),
+        "Steps and loads as if nobody had measured the software: profiles `generic` and\n"
+        "`generic-engine`, whose constants are carried over from other software.\n",
+        *_header("kind", "framework", "cases", "mean %", "median %", "bias %", "interval covers %"),
     ]
-    for name, ones in sorted(errors.items()):
-        figures = (100 * statistics.fmean(ones), 100 * statistics.median(ones))
-        lines.append(_row(name, str(len(ones)), *(f"{figure:.1f}" for figure in figures)))
+    for kind, name in sorted({(one.kind, one.framework) for one in cases}):
+        own = [one for one in cases if (one.kind, one.framework) == (kind, name)]
+        residuals = np.array([one.residual for one in own])
+        errors = np.abs(np.expm1(residuals))
+        width = NORMAL_80 * load_framework(own[0].profile).relative_error
+        figures = (
+            errors.mean(),
+            np.median(errors),
+            np.expm1(residuals).mean(),
+            (np.abs(residuals) <= width).mean(),
+        )
+        lines.append(_row(kind, name, str(len(own)), *(_percent(float(x)) for x in figures)))
+    return "\n".join(lines) + "\n"
+
+
+def _kernels() -> str:
+    lines = [
+        "## Kernel tables\n",
+        "Errors on measured points that were held out of the table (one in five), by device and\n"
+        "kernel; median above 5 % or 90th percentile above 15 % is marked.\n",
+        *_header("device", "kernel", "points", "median %", "p90 %", ""),
+    ]
+    for path in sorted((ROOT / "hardware_profiles" / "kernels").glob("*.yaml")):
+        for kernel, error in load_yaml(path)["held_out_error"].items():
+            high = any(error[name] > target for name, target in KERNEL_TARGETS.items())
+            figures = (_percent(error["median"]), _percent(error["p90"]), "high" if high else "")
+            lines.append(_row(path.stem, kernel, str(error["points"]), *figures))
+    return "\n".join(lines) + "\n"
+
+
+def _worst(result: Validation) -> str:
+    lines = [
+        "## Worst cases\n",
+        "The largest errors of step times and throughputs in sample, the largest predicted parts\n"
+        "(for throughput: what the rate would be if this part were all), and what the data say.\n",
+        *_header("case", "metric", "predicted / measured", "parts", "what the data say"),
+    ]
+    shown = 0
+    for one, figure, _ in result.worst(len(result.outcomes)):
+        if figure.metric in VERDICTS or shown == WORST:
+            continue
+        shown += 1
+        parts = sorted(figure.breakdown.items(), key=lambda part: -part[1])
+        if figure.metric == "throughput":
+            parts.reverse()
+        words = ", ".join(f"{name} {value:.3g}" for name, value in parts[:3])
+        ratio = f"{figure.predicted / figure.measured:.2f}"
+        lines.append(_row(one.id, figure.metric, ratio, words, note(one.id)))
     return "\n".join(lines) + "\n"
 
 
@@ -184,8 +271,8 @@ def _profiles(result: Validation) -> str:
     used = {one.prediction.framework for one in result.outcomes if one.prediction is not None}
     lines = ["## Profiles\n", *_header("profile", "relative error", "sha256 of the file")]
     for name in sorted(used & set(list_frameworks())):
-        digest = hashlib.sha256(profile_path(name).read_bytes()).hexdigest()[:HASH_LENGTH]
-        lines.append(_row(name, f"{load_framework(name).relative_error:.3f}", f"`{digest}`"))
+        error, digest = load_framework(name).relative_error, _digest(profile_path(name))
+        lines.append(_row(name, f"{error:.3f}", f"`{digest}`"))
     return "\n".join(lines) + "\n"
 
 

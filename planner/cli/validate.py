@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from planner.errors import InputError
 
 if TYPE_CHECKING:
     from planner.measure.validation import Progress, Validation
@@ -62,11 +64,19 @@ def fit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print, write nothing.")] = False,
 ) -> None:
     """Fit a profile's constants to measured cases, leaving out whole groups to check them."""
-    from planner.catalog.frameworks import load_framework, profile_path
-    from planner.cli.files import write_files
+    from planner.catalog.frameworks import load_framework
     from planner.measure.fit import fit as run
-    from planner.measure.fit import number, rewritten
+    from planner.measure.profile_file import number
+    from planner.measure.unknown import ENGINE, TRAINER
 
+    if set(profile) & {ENGINE, TRAINER}:
+        if len(profile) > 1 or constant or metric:
+            raise InputError(
+                f"{profile[0]} stands for unmeasured software: only its interval is fitted",
+                remedy=f"Give --profile {TRAINER} or --profile {ENGINE} alone.",
+            )
+        _fit_unknown(paths, profile[0], dry_run)
+        return
     result = run(paths, profile, constants=constant, metric=metric)
     for name in profile:
         known = load_framework(name).constants
@@ -81,20 +91,47 @@ def fit(
         f"{100 * result.error_left_out:.1f} %; the 80 % interval covers "
         f"{100 * result.coverage:.0f} % of left-out cases"
     )
+    for name, key in result.at_edge:
+        one = load_framework(name).constants[key]
+        typer.echo(
+            f"warning: {name}: {key} is at the edge of its plausible range "
+            f"{number(one.low)} to {number(one.high)}: a term may be missing",
+            err=True,
+        )
     if dry_run:
         return
     source = (
         f"rlmplan fit: {result.cases} cases in {result.groups} groups, each group left out in turn"
     )
     for name in profile:
-        path = profile_path(name)
-        text = rewritten(
-            path.read_text(encoding="utf-8"),
-            result.values.get(name, {}),
-            result.relative_error.get(name),
-            source,
+        _write(name, result.values.get(name, {}), result.relative_error.get(name), source)
+
+
+def _fit_unknown(paths: list[Path], profile: str, dry_run: bool) -> None:
+    """The width of the interval of software that nobody measured."""
+    from planner.measure.unknown import unknown_cases, unknown_spread
+
+    cases = [one for one in unknown_cases(paths) if one.profile == profile]
+    error = unknown_spread(cases)
+    frameworks = len({one.framework for one in cases})
+    typer.echo(f"{profile}: relative_error = {error:.3f}")
+    typer.echo(f"{len(cases)} cases of {frameworks} frameworks, each priced as if unmeasured")
+    if not dry_run:
+        source = (
+            f"rlmplan fit: {len(cases)} cases of {frameworks} frameworks priced as if unmeasured, "
+            "frameworks weighing the same"
         )
-        write_files(path.parent, {path.name: text})
+        _write(profile, {}, error, source)
+
+
+def _write(profile: str, values: Mapping[str, float], error: float | None, source: str) -> None:
+    from planner.catalog.frameworks import profile_path
+    from planner.cli.files import write_files
+    from planner.measure.profile_file import rewritten
+
+    path = profile_path(profile)
+    text = rewritten(path.read_text(encoding="utf-8"), values, error, source)
+    write_files(path.parent, {path.name: text})
 
 
 @contextmanager

@@ -1,16 +1,15 @@
 """Fit the constants of profiles to measured cases, cross-validated by leaving out whole groups.
 
 Minimises the sum over cases of weight x robust(log(predicted / measured)) plus a weak prior that
-holds a constant which the cases say nothing about in the middle of its plausible range.
+holds a constant which the cases say little about in the middle of its plausible range; one that
+no case responds to keeps its value.
 Gauss-Newton steps on a numerical Jacobian with reweighted residuals; bounds are the ranges.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +21,10 @@ from planner.catalog.frameworks import (
     overridden,
     own_constants,
 )
-from planner.errors import InputError, PlannerError
-from planner.measure.case import Prediction, RawCase, Reader
-from planner.measure.case_files import case_files, load_cases
-from planner.measure.readers import all_readers, reader_of
+from planner.errors import InputError
+from planner.measure.case import Prediction, Reader
+from planner.measure.fit_cases import FitCase, fit_cases, pricer, residual
+from planner.measure.readers import all_readers
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -41,9 +40,24 @@ _DIFFERENCE = 0.02
 _SMALLEST_GAIN = 1e-4
 # Large groups weigh less per row: rows of one model on one device share their error.
 _GROUP_POWER = 0.5
+# Nearer to an end of its range than this share of it, a constant is at the edge.
+_EDGE = 0.01
 INTERVAL_SHARE = 0.8
-_NORMAL_80 = 1.2816
+NORMAL_80 = 1.2816
 """80 % of a normal distribution lies within this many standard deviations."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A case predicted by constants that were fitted without its group."""
+
+    case: FitCase
+    prediction: Prediction
+
+    @property
+    def residual(self) -> float:
+        """log(predicted / measured) of the fitted figure."""
+        return residual(self.case.metric, self.prediction)
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,9 @@ class Fitted:
     """Profile -> spread of log(predicted / measured) of left-out cases, normal-equivalent."""
     coverage: float
     """Share of left-out cases inside the 80 % interval that the other groups' spread gives."""
+    left_out: tuple[LeftOut, ...] = ()
+    at_edge: tuple[tuple[str, str], ...] = ()
+    """(profile, constant) that ended at an end of its plausible range: a term may be missing."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +89,6 @@ class _Parameter:
     start: float
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class _Case:
-    row: RawCase
-    reader: Reader
-    metric: str
-    group: str
-    strategy_group: str
-    framework: str
 
 
 def fit(
@@ -99,32 +106,42 @@ def fit(
     there is nothing to fit or nothing to fit to.
     """
     parameters = _parameters(profiles, constants)
-    cases = _cases(paths, profiles, metric, all_readers() if readers is None else readers)
+    cases = fit_cases(paths, profiles, metric, all_readers() if readers is None else readers)
     if not cases:
         raise InputError(f"no case is priced by {', '.join(profiles)}")
+    start = np.array([(p.start - p.low) / (p.high - p.low) for p in parameters])
     problem = _Problem(parameters, cases)
-    x = problem.solve(np.array([(p.start - p.low) / (p.high - p.low) for p in parameters]))
+    x = problem.solve(start)
     residuals = problem.residuals(x)
     jacobian = problem.jacobian(x, residuals)
-    left_out = np.empty_like(residuals)
+    found: dict[int, Prediction] = {}
     names = _folds(cases)
     for group in dict.fromkeys(names):
         out = names == group
         other = problem.refit(x, residuals, jacobian, ~out) if not out.all() else x
-        left_out[out] = problem.residuals(other, np.flatnonzero(out))
+        rows = np.flatnonzero(out)
+        found |= dict(zip(rows.tolist(), problem.predictions(other, rows), strict=True))
+    ones = tuple(LeftOut(case, found[index]) for index, case in enumerate(cases))
+    left_out = np.array([one.residual for one in ones])
     return Fitted(
         values=problem.values(x),
-        before=problem.values(np.array([(p.start - p.low) / (p.high - p.low) for p in parameters])),
+        before=problem.values(start),
         cases=len(cases),
         groups=len(set(names)),
         error_in_sample=_mape(residuals),
         error_left_out=_mape(left_out),
         relative_error=_spreads(cases, left_out, profiles),
         coverage=_coverage(names, left_out),
+        left_out=ones,
+        at_edge=tuple(
+            (parameter.profile, parameter.name)
+            for parameter, share, responds in zip(parameters, x, problem.responds, strict=True)
+            if responds and not _EDGE < share < 1.0 - _EDGE
+        ),
     )
 
 
-def _folds(cases: Sequence[_Case]) -> npt.NDArray[np.str_]:
+def _folds(cases: Sequence[FitCase]) -> npt.NDArray[np.str_]:
     """What is left out together: groups; with one group alone, cases that differ in strategy."""
     names = np.array([case.group for case in cases])
     if len(set(names)) > 1:
@@ -134,13 +151,13 @@ def _folds(cases: Sequence[_Case]) -> npt.NDArray[np.str_]:
 
 def spread(residuals: FloatArray) -> float:
     """Standard deviation of the normal distribution with the same 80 % interval about zero."""
-    return float(np.quantile(np.abs(residuals), INTERVAL_SHARE) / _NORMAL_80)
+    return float(np.quantile(np.abs(residuals), INTERVAL_SHARE) / NORMAL_80)
 
 
 class _Problem:
     """Residuals of all cases as a function of the normalised constants (0 = low, 1 = high)."""
 
-    def __init__(self, parameters: Sequence[_Parameter], cases: Sequence[_Case]) -> None:
+    def __init__(self, parameters: Sequence[_Parameter], cases: Sequence[FitCase]) -> None:
         self.parameters = parameters
         self.cases = cases
         sizes: dict[str, int] = {}
@@ -148,7 +165,9 @@ class _Problem:
             sizes[case.group] = sizes.get(case.group, 0) + 1
         weights = np.array([sizes[case.group] ** -_GROUP_POWER for case in cases])
         self.weights = weights / weights.mean()
-        self._price_all: Callable[[], FloatArray] | None = None
+        self._price_all: Callable[[], list[Prediction]] | None = None
+        self.responds = np.ones(len(parameters), dtype=np.bool_)
+        """Constants on which some case depends."""
 
     def values(self, x: FloatArray) -> dict[str, dict[str, float]]:
         values: dict[str, dict[str, float]] = {}
@@ -157,16 +176,21 @@ class _Problem:
             values.setdefault(parameter.profile, {})[parameter.name] = value
         return values
 
-    def residuals(self, x: FloatArray, rows: npt.NDArray[np.int64] | None = None) -> FloatArray:
-        """log(predicted / measured) of the cases (or of some rows)."""
-        if rows is None:
-            if self._price_all is None:
-                self._price_all = _pricer(self.cases)
-            run = self._price_all
-        else:
-            run = _pricer([self.cases[row] for row in rows])
+    def predictions(self, x: FloatArray, rows: npt.NDArray[np.int64]) -> list[Prediction]:
+        """Of some rows."""
+        run = pricer([self.cases[row] for row in rows])
         with overridden(self.values(x)):
             return run()
+
+    def residuals(self, x: FloatArray) -> FloatArray:
+        """log(predicted / measured) of the cases."""
+        if self._price_all is None:
+            self._price_all = pricer(self.cases)
+        with overridden(self.values(x)):
+            found = self._price_all()
+        return np.array(
+            [residual(case.metric, one) for case, one in zip(self.cases, found, strict=True)]
+        )
 
     def jacobian(self, x: FloatArray, residuals: FloatArray) -> FloatArray:
         """Numerical derivatives, [cases, constants]."""
@@ -182,15 +206,18 @@ class _Problem:
         """Robust sum of residuals plus the prior."""
         z = residuals / _ROBUST_SCALE
         loss = float((self.weights * 2.0 * (np.sqrt(1.0 + z**2) - 1.0)).sum())
-        return loss + float((((2.0 * x - 1.0) * _PRIOR_SCALE / _ROBUST_SCALE) ** 2).sum())
+        free = 2.0 * x[self.responds] - 1.0
+        return loss + float(((free * _PRIOR_SCALE / _ROBUST_SCALE) ** 2).sum())
 
     def solve(self, x: FloatArray) -> FloatArray:
         """Damped Gauss-Newton from `x`."""
         residuals = self.residuals(x)
+        jacobian = self.jacobian(x, residuals)
+        self.responds = np.abs(jacobian).max(axis=0) > 0.0
         best = self.objective(x, residuals)
         every = np.ones(len(residuals), dtype=np.bool_)
-        for _ in range(_MAX_STEPS):
-            jacobian = self.jacobian(x, residuals)
+        for step in range(_MAX_STEPS):
+            jacobian = self.jacobian(x, residuals) if step else jacobian
             target = self.refit(x, residuals, jacobian, every)
             share = 1.0
             while share > 0.05:
@@ -218,12 +245,21 @@ class _Problem:
         for _ in range(_INNER_STEPS):
             current = r + j @ (now - x)
             pull = w / np.sqrt(1.0 + (current / _ROBUST_SCALE) ** 2) / _ROBUST_SCALE**2
-            now = _bounded_minimum(x, j, r, pull)
+            now = _bounded_minimum(x, j, r, pull, np.flatnonzero(self.responds))
         return now
 
 
-def _bounded_minimum(x: FloatArray, j: FloatArray, r: FloatArray, pull: FloatArray) -> FloatArray:
-    """argmin of sum pull (r + j (y - x))^2 + prior(y) with 0 <= y <= 1: coordinate descent."""
+def _bounded_minimum(
+    x: FloatArray,
+    j: FloatArray,
+    r: FloatArray,
+    pull: FloatArray,
+    free: npt.NDArray[np.int64],
+) -> FloatArray:
+    """argmin of sum pull (r + j (y - x))^2 + prior(y) with 0 <= y <= 1: coordinate descent.
+
+    `free` are the coordinates that may move.
+    """
     prior = (_PRIOR_SCALE / _ROBUST_SCALE) ** 2
     hessian = j.T @ (pull[:, None] * j)
     linear = j.T @ (pull * (r - j @ x))
@@ -231,7 +267,7 @@ def _bounded_minimum(x: FloatArray, j: FloatArray, r: FloatArray, pull: FloatArr
     y = x.copy()
     for _ in range(200):
         before = y.copy()
-        for k in range(len(y)):
+        for k in free:
             rest = hessian[k] @ y - hessian[k, k] * y[k]
             y[k] = min(max((2.0 * prior - linear[k] - rest) / diagonal[k], 0.0), 1.0)
         if np.abs(y - before).max() < 1e-6:
@@ -260,78 +296,12 @@ def _parameters(profiles: Sequence[str], constants: Sequence[str] | None) -> lis
     return parameters
 
 
-def _cases(
-    paths: Sequence[Path], profiles: Sequence[str], metric: str | None, readers: tuple[Reader, ...]
-) -> list[_Case]:
-    wanted = set(profiles)
-    cases: list[_Case] = []
-    for path in case_files(paths):
-        rows = load_cases(path) or []
-        old: set[str] = set()
-        for reader in readers:
-            if reader.superseded is not None:
-                old |= set(reader.superseded([row for row in rows if reader.recognises(row)]))
-        for row in rows:
-            reader_ = reader_of(row, readers)
-            if reader_ is None or row.get("flag") or row["id"] in old or not reader_.complete(row):
-                continue
-            case = _case(row, reader_, metric)
-            if case is not None and wanted & set(lineage(case.framework)):
-                cases.append(case)
-    return cases
-
-
-def _case(row: RawCase, reader: Reader, metric: str | None) -> _Case | None:
-    try:
-        prediction = reader.predict(row)
-    except (PlannerError, KeyError, TypeError, ValueError):
-        return None  # `rlmplan validate` says why
-    name = metric or reader.metric
-    if not any(figure.metric == name for figure in prediction.scores):
-        return None
-    return _Case(
-        row, reader, name, prediction.group, prediction.strategy_group, prediction.framework
-    )
-
-
-def _pricer(cases: Sequence[_Case]) -> Callable[[], FloatArray]:
-    """Residuals of the cases at every call; readers that can read them once."""
-    runs: list[tuple[list[int], Callable[[], list[Prediction]]]] = []
-    for reader in {id(case.reader): case.reader for case in cases}.values():
-        own = [index for index, case in enumerate(cases) if case.reader is reader]
-        rows = [cases[index].row for index in own]
-        if reader.prepare is not None:
-            runs.append((own, reader.prepare(rows)))
-        else:
-            runs.append((own, partial(_predict_each, reader, rows)))
-
-    def residuals() -> FloatArray:
-        result = np.empty(len(cases))
-        for own, run in runs:
-            for index, prediction in zip(own, run(), strict=True):
-                result[index] = _residual(cases[index].metric, prediction)
-        return result
-
-    return residuals
-
-
-def _predict_each(reader: Reader, rows: Sequence[RawCase]) -> list[Prediction]:
-    return [reader.predict(row) for row in rows]
-
-
-def _residual(metric: str, prediction: Prediction) -> float:
-    for figure in prediction.scores:
-        if figure.metric == metric:
-            return math.log(figure.predicted / figure.measured)
-    raise AssertionError("a figure disappeared")
-
-
 def _mape(residuals: FloatArray) -> float:
     return float(np.abs(np.expm1(residuals)).mean())
 
 
 def _spreads(
-    cases: Sequence[_Case], left_out: FloatArray, profiles: Sequence[str]
+    cases: Sequence[FitCase], left_out: FloatArray, profiles: Sequence[str]
 ) -> dict[str, float]:
     """By profile, over the cases that it prices itself (or, without any, through heirs)."""
     result: dict[str, float] = {}
@@ -350,32 +320,5 @@ def _coverage(names: npt.NDArray[np.str_], left_out: FloatArray) -> float:
     for group in dict.fromkeys(names):
         out = names == group
         others = left_out if out.all() else left_out[~out]
-        inside += int((np.abs(left_out[out]) <= _NORMAL_80 * spread(others)).sum())
+        inside += int((np.abs(left_out[out]) <= NORMAL_80 * spread(others)).sum())
     return inside / len(names)
-
-
-def rewritten(text: str, values: Mapping[str, float], error: float | None, source: str) -> str:
-    """A profile file's text with new values and relative error; all else stays as it is."""
-    lines = text.splitlines()
-    constant: str | None = None
-    for index, line in enumerate(lines):
-        stripped = line.strip()
-        if line.startswith("  ") and not line.startswith("   ") and stripped.endswith(":"):
-            constant = stripped[:-1]
-        elif constant is not None and constant in values and stripped.startswith("value:"):
-            lines[index] = f"    value: {number(values[constant])}"
-        elif error is not None and line.startswith("relative_error:"):
-            lines[index] = f"relative_error: {error:.3f}"
-        elif error is not None and line.startswith("relative_error_source:"):
-            lines[index] = f'relative_error_source: "{source}"'
-    return "\n".join(lines) + "\n"
-
-
-def number(value: float) -> str:
-    """Three significant digits as YAML reads a float."""
-    text = f"{value:.3g}"
-    if "e" in text:
-        mantissa, exponent = text.split("e")
-        mantissa = mantissa if "." in mantissa else f"{mantissa}.0"
-        return f"{mantissa}e{int(exponent):+d}"
-    return text if "." in text else f"{text}.0"

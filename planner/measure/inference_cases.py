@@ -158,7 +158,11 @@ def _strategy(case: RawCase, engine: str, where: str) -> Strategy:
 
 
 def _predict(case: RawCase) -> Prediction:
-    read = read_inference_case(case)
+    return prediction(case, read_inference_case(case))
+
+
+def prediction(case: RawCase, read: InferenceCase) -> Prediction:
+    """The scored prediction of a case as it was read."""
     if read.measured_tokens_per_s is not None:
         load = read.throughput()
         score = Scored("throughput", read.measured_tokens_per_s, load.tokens_per_s, _roofs(load))

@@ -27,7 +27,11 @@ _STAGES: dict[str, tuple[str, tuple[str, ...]]] = {
 def _predict(case: RawCase) -> Prediction:
     if case["algorithm"] == _SYNC_ONLY:
         return _predict_sync(case)
-    read = read_rl_case(case)
+    return prediction(case, read_rl_case(case))
+
+
+def prediction(case: RawCase, read: RLCase) -> Prediction:
+    """The scored prediction of a whole step as it was read."""
     step = evaluate(read.assignment, read.workload, read.cluster)
     model = read.workload.models["actor"].name
     source = case["framework"].split(" (")[0]

@@ -106,4 +106,10 @@ def test_fit_prints_without_writing(few: Path) -> None:
     )
     assert "layer_pass_dense_s = " in text
     assert "12 cases" in text
+    again = CliRunner().invoke(
+        app, ["fit", str(few), "--profile", "generic", "--profile", "prime-rl", "--dry-run"]
+    )
+    assert isinstance(again.exception, InputError)
+    width = invoke("fit", str(few), "--profile", "generic", "--dry-run")
+    assert "12 cases of 1 frameworks" in width
     assert profile_path("megatron-deepspeed-2022").read_bytes() == before

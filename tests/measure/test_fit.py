@@ -13,8 +13,11 @@ import yaml
 
 from planner.catalog.frameworks import load_framework, overridden, profile_path
 from planner.errors import InputError
-from planner.measure.fit import fit, number, rewritten, spread
+from planner.measure.fit import fit, spread
+from planner.measure.profile_file import number, rewritten
+from planner.measure.readers import all_readers, reader_of
 from planner.measure.training_cases import READER, predict
+from planner.measure.unknown import Unknown, unknown_cases, unknown_spread
 
 CASES = Path(__file__).parent.parent / "cases" / "training.json"
 PROFILE = "internevo"
@@ -45,6 +48,44 @@ def test_constants_come_back(tmp_path: Path) -> None:
     assert found.cases == 32
     assert found.error_in_sample < 0.005
     assert found.error_left_out < 0.01
+    assert [one.case.id for one in found.left_out] == [row["id"] for row in rows()]
+    errors = [abs(np.expm1(one.residual)) for one in found.left_out]
+    assert np.mean(errors) == pytest.approx(found.error_left_out)
+    assert found.at_edge == ()
+
+
+def test_a_constant_at_the_edge_is_named_and_an_idle_one_stays(tmp_path: Path) -> None:
+    known = load_framework(PROFILE).constants["gemm_efficiency"]
+    path = as_measured({"gemm_efficiency": 0.8 * known.low}, tmp_path / "slow.json")
+    idle = "optimizer_bytes_per_parameter"  # of memory alone: no step time depends on it
+    found = fit([path], [PROFILE], constants=["gemm_efficiency", idle], readers=(READER,))
+    assert found.values[PROFILE]["gemm_efficiency"] == pytest.approx(known.low, rel=0.01)
+    assert found.at_edge == ((PROFILE, "gemm_efficiency"),)
+    assert found.values[PROFILE][idle] == load_framework(PROFILE).value(idle)
+
+
+def test_frameworks_weigh_the_same_in_the_width_of_unmeasured_software() -> None:
+    many = [Unknown(f"a{i}", "generic", "a", "training", 0.01) for i in range(90)]
+    few = [Unknown(f"b{i}", "generic", "b", "training", -0.5) for i in range(10)]
+    assert unknown_spread(many) == pytest.approx(0.01 / 1.2816)
+    # Half of the weight is the few rows of the other framework.
+    assert unknown_spread([*many, *few]) == pytest.approx(0.5 / 1.2816)
+
+
+def test_cases_are_priced_as_unmeasured_software(tmp_path: Path) -> None:
+    read = [row for row in json.loads((CASES.parent / "rl.json").read_text()) if row["complete"]]
+    steps = [row for row in read if row["algorithm"] == "GRPO"]
+    few = [steps[0], next(row for row in steps if row["framework"].startswith("verl"))]
+    path = tmp_path / "few.json"
+    path.write_text(json.dumps([*few, {**few[0], "id": "doubtful", "flag": "twice"}]))
+    found = unknown_cases([path])
+    assert [(one.profile, one.kind, one.framework) for one in found] == [
+        ("generic", "rl", "NeMo"),
+        ("generic", "rl", "verl"),
+    ]
+    known = [reader_of(row, all_readers()).predict(row).scores[0] for row in few]
+    for one, figure in zip(found, known, strict=True):
+        assert one.residual != pytest.approx(np.log(figure.predicted / figure.measured), abs=1e-3)
 
 
 def test_overrides_end_with_the_block() -> None:
@@ -62,10 +103,12 @@ def test_an_override_reaches_heirs_that_do_not_state_the_constant() -> None:
 
 
 def test_nothing_to_fit_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "few.json"
+    path.write_text(json.dumps(rows()[:2]))
     with pytest.raises(InputError, match="no case is priced by"):
-        fit([CASES], ["verl-fsdp"], constants=["gemm_efficiency"], readers=(READER,))
+        fit([path], ["verl-fsdp"], constants=["gemm_efficiency"], readers=(READER,))
     with pytest.raises(InputError, match="nothing to fit"):
-        fit([CASES], [PROFILE], constants=["no_such"], readers=(READER,))
+        fit([path], [PROFILE], constants=["no_such"], readers=(READER,))
 
 
 def test_spread_is_the_deviation_of_normal_residuals() -> None:
