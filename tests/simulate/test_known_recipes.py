@@ -15,13 +15,11 @@ CASES = Path(__file__).parents[1] / "cases"
 RECIPES: list[dict[str, Any]] = yaml.safe_load((CASES / "recipes.yaml").read_text())
 
 
-def predict(recipe: dict[str, Any]) -> Prediction:
+def workload_of(recipe: dict[str, Any]) -> Workload:
     model = load_model(recipe["model"])
-    cluster = parse_cluster(recipe["cluster"])
-    group = cluster.groups[0]
     prompts, samples, steps = recipe["batch"]
     prompt, response = recipe["lengths"]
-    workload = Workload(
+    return Workload(
         name=recipe["id"],
         algorithm="grpo",
         models={"actor": model},
@@ -31,6 +29,11 @@ def predict(recipe: dict[str, Any]) -> Prediction:
         response_length=LengthDistribution(mean_tokens=response / 4, max_tokens=response),
         optimizer_steps=steps,
     )
+
+
+def predict(recipe: dict[str, Any]) -> Prediction:
+    cluster = parse_cluster(recipe["cluster"])
+    group = cluster.groups[0]
     split = recipe.get("split_nodes", 0)
     per_node = group.devices_per_node
     trainer = Mesh(
@@ -54,7 +57,7 @@ def predict(recipe: dict[str, Any]) -> Prediction:
             space=recipe["space"],
             staleness=1 if split else 0,
         ),
-        workload,
+        workload_of(recipe),
         cluster,
     )
 
