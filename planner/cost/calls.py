@@ -16,7 +16,7 @@ from planner.cost.train import train_cost
 
 _BLOCK_STRATEGIES = 65_536
 """Strategies costed at once: larger temporaries leave the cache and halve the speed (measured),
-smaller blocks repeat the sub-problems that strategies share."""
+smaller blocks repeat the sub-problems that strategies share. Generation makes its own blocks."""
 
 _COSTS: dict[str, Callable[[CallContext, StrategyArrays], CallCosts]] = {
     "generate": generate_cost,
@@ -35,7 +35,7 @@ def call_costs(context: CallContext, strategies: StrategyArrays) -> CallCosts:
     if cost is None:
         raise ValueError(f"a call of kind {context.call.kind} has no strategies to cost")
     n = len(strategies)
-    if n <= _BLOCK_STRATEGIES:
+    if n <= _BLOCK_STRATEGIES or context.call.kind == "generate":
         return cost(context, strategies)
     starts = range(0, n, _BLOCK_STRATEGIES)
     blocks = [

@@ -89,29 +89,43 @@ class StepTable:
         """
         pp = self.shapes.pp[shape].astype(np.float64)[:, None]
         micro = np.maximum(running / pp, 1.0)
-        row = shape[:, None]
         low, part = _position(self.batch, micro)
-        wide = micro * rows
-        low_wide, part_wide = _position(self.batch, wide)
-        weights = _along(self.layers_s, row, low_wide, part_wide)
-        weights = weights + pp * _along(self.head_s, row, low_wide, part_wide)
+        wide, low_wide, part_wide = micro, low, part
+        if rows != 1.0:
+            wide = micro * rows
+            low_wide, part_wide = _position(self.batch, wide)
+        at, rest_wide = shape[:, None] * len(self.batch) + low_wide, 1.0 - part_wide
+        weights = pp * _along(self.head_s, at, part_wide, rest_wide)
+        weights += _along(self.layers_s, at, part_wide, rest_wide)
+        communication = _along(self.collectives_s, at, part_wide, rest_wide)
+        if (pp > 1).any():
+            communication += self._stage_transfers_s(shape, wide)
+        rest = 1.0 - part
         low_kv, part_kv = _position(self.kv_tokens, kv_tokens)
-        attention = (1.0 - part_kv) * _along(self.attention_s, row, low, part, low_kv)
-        attention += part_kv * _along(self.attention_s, row, low, part, low_kv + 1)
-        communication = _along(self.collectives_s, row, low_wide, part_wide)
-        communication += self._stage_transfers_s(shape, wide)
+        columns = len(self.kv_tokens)
+        at = (shape[:, None] * len(self.batch) + low) * columns
+        at += low_kv
+        attention = _along(self.attention_s, at, part, rest, columns)
+        attention *= 1.0 - part_kv
+        at += 1
+        longer = _along(self.attention_s, at, part, rest, columns)
+        longer *= part_kv
+        attention += longer
         overhead = overhead_s(self.context, pp, running)
-        gpu = weights + attention + communication
-        roof = _host_roof_s(self.context) * running
-        return StepParts(weights, attention, communication, np.maximum(overhead, roof - gpu))
+        roof_s = _host_roof_s(self.context)
+        if roof_s:
+            gpu = weights + attention + communication
+            overhead = np.maximum(overhead, roof_s * running - gpu)
+        return StepParts(weights, attention, communication, overhead)
 
     def chunk(self, shape: IntArray, tokens: FloatArray) -> StepParts:
         """Parts of all layers for `tokens` [u] prompt tokens in one go, attention left out."""
         low, part = _position(self.batch, tokens)
+        at, rest = shape * len(self.batch) + low, 1.0 - part
         pp = self.shapes.pp[shape].astype(np.float64)
-        communication = _along(self.collectives_s, shape, low, part)
+        communication = _along(self.collectives_s, at, part, rest)
         return StepParts(
-            weights_s=_along(self.layers_s, shape, low, part),
+            weights_s=_along(self.layers_s, at, part, rest),
             attention_s=np.zeros_like(communication),
             communication_s=communication + self._stage_transfers_s(shape, tokens[:, None])[:, 0],
             overhead_s=overhead_s(self.context, pp, np.zeros_like(tokens)),
@@ -189,18 +203,21 @@ def _batch_grid(most: float) -> FloatArray:
 
 def _position(grid: FloatArray, value: FloatArray) -> tuple[IntArray, FloatArray]:
     """Cell of each value and its relative place in it; beyond the ends the line goes on."""
-    low = np.clip(np.searchsorted(grid, value, side="right") - 1, 0, len(grid) - 2)
-    return low, (value - grid[low]) / (grid[low + 1] - grid[low])
+    low = np.searchsorted(grid, value, side="right")
+    low -= 1
+    np.clip(low, 0, len(grid) - 2, out=low)
+    part = value - grid.take(low)
+    part /= np.diff(grid).take(low)
+    return low, part
 
 
 def _along(
-    table: FloatArray,
-    row: IntArray,
-    low: IntArray,
-    part: FloatArray,
-    last: IntArray | None = None,
+    table: FloatArray, at: IntArray, part: FloatArray, rest: FloatArray, stride: int = 1
 ) -> FloatArray:
-    """Linear interpolation of a table along its second axis (and at column `last`)."""
-    if last is None:
-        return np.asarray((1.0 - part) * table[row, low] + part * table[row, low + 1])
-    return np.asarray((1.0 - part) * table[row, low, last] + part * table[row, low + 1, last])
+    """`rest` (1 - `part`) of the elements `at` (flat indices) and `part` of `at + stride`."""
+    flat = table.ravel()
+    result = flat.take(at)
+    result *= rest
+    # A view that starts `stride` later saves the sum of indices.
+    result += part * flat[stride:].take(at)
+    return result

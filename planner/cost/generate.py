@@ -59,8 +59,8 @@ _WAITING_ROUNDS = 12
 and what is left after these is below 0.1 % of it for waits up to a hundred times a step."""
 _TAIL_SHARE = 0.5
 """Below this share of the full batch a decode step counts as tail."""
-_BLOCK = 4096
-"""Engines whose moments are held in memory at once."""
+_BLOCK = 512
+"""Engines whose moments are held in memory at once: their arrays stay in the second-level cache."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,21 @@ def _distinct_costs(context: CallContext, u: StrategyArrays) -> CallCosts:
         chunk = context.engine.value("max_batched_tokens")
         most_rows = max(chunk, float(most) * mode.rows)
         table = step_table(context, shapes, uniform(DTYPES[code]), most_rows)
-        for start in range(0, len(chosen), _BLOCK):
-            block = chosen[start : start + _BLOCK]
-            some, traffic[block] = _times(context, cells, table, engines.take(block))
+        # Memory and the limit on running sequences count only as far as they leave slots.
+        useful = _useful_slots(context, engines)
+        # In this order engines of a block share their batch and slots, hence their moments.
+        first, inverse = distinct(u.dp[chosen], useful[chosen], shape[chosen])
+        alike = chosen[first]
+        some = {name: np.zeros(len(alike)) for name in PARTS}
+        moved = np.zeros(len(alike))
+        for start in range(0, len(alike), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            times, moved[block] = _times(context, cells, table, engines.take(alike[block]))
             for name in PARTS:
-                parts[name][block] = some[name]
+                some[name][block] = times[name]
+        traffic[chosen] = moved[inverse]
+        for name in PARTS:
+            parts[name][chosen] = some[name][inverse]
     parts["decode_weights"][~runs] = np.inf
     _add_pool(context, parts)
     rounds = context.call.rounds
@@ -201,6 +211,11 @@ def _times(
     return {"prefill": prefill, **parts}, traffic
 
 
+def _useful_slots(context: CallContext, engines: _Engines) -> FloatArray:
+    """Slots that a replica's batches in flight can fill, shape [u]; more change nothing."""
+    return np.minimum(engines.slots, engines.sequences * max(1, context.staleness))
+
+
 def _flow(context: CallContext, cells: LengthCells, engines: _Engines) -> Occupancy:
     """A steady flow: one moment, with as many responses running as slots and staleness allow.
 
@@ -226,8 +241,8 @@ def _decode_parts(
     passes = occupancy.steps * mode.passes_per_token
     waiting_s = waiting_s_per_token(workload) / mode.passes_per_token
     step = _step(table, engines.shape, occupancy.running, kv_tokens, waiting_s, mode)
-    full = occupancy.running.max(axis=1, keepdims=True)
-    body = np.where(occupancy.running >= _TAIL_SHARE * full, passes, 0.0)
+    # The batch only shrinks, so the first moment is the fullest.
+    body = passes * (occupancy.running >= _TAIL_SHARE * occupancy.running[:, :1])
     rest = passes - body
     return {
         "decode_weights": (body * step.weights_s).sum(axis=1),
@@ -331,11 +346,14 @@ def _traffic_bytes(
     element = np.array([DTYPE_BYTES[name] for name in DTYPES])[s.dtype]
     rest = counts.layers - counts.num_moe_layers * counts.routed_experts
     head = (counts.head or counts.embedding) * DTYPE_BYTES["bf16"]
-    pooled = engines.shapes.pooled[engines.shape][:, None]
-    expert = counts.num_moe_layers * counts.expert * element[:, None]
+    per_step = (rest * element + head)[:, None]
     mode = decode_mode(context.workload)
-    rows = mode.rows * occupancy.running
-    touched = touched_experts(model, pooled * rows / s.pp[:, None]) / pooled
+    if counts.num_moe_layers:
+        pooled = engines.shapes.pooled[engines.shape][:, None]
+        expert = counts.num_moe_layers * counts.expert * element[:, None]
+        rows = mode.rows * occupancy.running
+        touched = touched_experts(model, pooled / s.pp[:, None] * rows)
+        per_step = per_step + touched * (expert / pooled)
 
     windowed = int(window_layer_mask(model).sum())
     kv_tokens = prompt_tokens + context.workload.context_growth * occupancy.age
@@ -343,7 +361,6 @@ def _traffic_bytes(
     if model.window is not None:
         visible = visible + windowed * np.minimum(kv_tokens, model.window.size_tokens)
     cache = kv_bytes_per_layer(model, s.tp, context.workload.kv_cache_dtype) * s.tp
-    per_step = (rest * element + head)[:, None] + touched * expert
     per_step = per_step + occupancy.running * visible * cache[:, None]
     passes = occupancy.steps * mode.passes_per_token
     return np.asarray((passes * per_step).sum(axis=1) * s.dp)

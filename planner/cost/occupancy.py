@@ -24,6 +24,7 @@ from statistics import NormalDist
 import numpy as np
 
 from planner.cost.arrays import FloatArray
+from planner.cost.distinct import distinct
 from planner.schema import LengthDistribution
 from planner.workload.lengths import expected_maximum, limited_moment, quantile
 
@@ -113,6 +114,14 @@ def drain_batch(
     replica has more tokens than the average by the largest of so many normal deviations.
     """
     slots = np.minimum(sequences, slots)
+    first, inverse = distinct(sequences, slots, replicas)
+    alike = _drain(cells, sequences[first], slots[first], replicas[first])
+    return Occupancy(alike.steps[inverse], alike.running[inverse], alike.age[inverse])
+
+
+def _drain(
+    cells: LengthCells, sequences: FloatArray, slots: FloatArray, replicas: FloatArray
+) -> Occupancy:
     waves = sequences / slots
     # Far out the renewal function grows by one in every mean length, so whole ones are taken off.
     repeats = np.ceil(np.maximum(waves - cells.started[-1], 0.0))
@@ -179,5 +188,7 @@ def _mean_age(cells: LengthCells) -> FloatArray:
 def _largest_deviation(replicas: FloatArray) -> FloatArray:
     """Expected largest of n standard normals (Blom 1958); 0 for n = 1."""
     normal = NormalDist()
-    position = (replicas - 0.375) / (replicas + 0.25)
-    return np.array([normal.inv_cdf(p) if p > 0.5 else 0.0 for p in position], dtype=np.float64)
+    few, inverse = np.unique(replicas, return_inverse=True)
+    position = (few - 0.375) / (few + 0.25)
+    quantiles = [normal.inv_cdf(p) if p > 0.5 else 0.0 for p in position]
+    return np.array(quantiles, dtype=np.float64)[inverse]
