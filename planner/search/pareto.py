@@ -19,11 +19,12 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 # Rows compared with the front at once: large enough that NumPy's call overhead vanishes, small
-# enough that the [block, front, criteria] comparison stays in cache.
+# enough that the [block, front] comparison of one column stays in cache.
 _BLOCK_ROWS = 1024
-# Rows of small sums tried first as dominators of everything, in rounds; they remove most rows.
-_SCOUTS = 32
-_ROUNDS = 4
+# Rows of small sums tried one by one as dominators of everything first; they remove most rows.
+_SCOUTS = 96
+# Fewer rows than this are compared with each other straight away.
+_FEW_ROWS = 256
 
 
 def non_dominated(criteria: npt.ArrayLike) -> BoolArray:
@@ -34,63 +35,82 @@ def non_dominated(criteria: npt.ArrayLike) -> BoolArray:
     a lexicographic sort that puts every dominator before what it dominates.
     """
     rows = np.asarray(criteria, dtype=np.float64)
-    n = rows.shape[0]
+    n, d = rows.shape
     mask = np.zeros(n, dtype=np.bool_)
     if n == 0:
         return mask
-    if rows.shape[1] == 0:
+    columns = [np.ascontiguousarray(rows[:, k]) for k in range(d)]
+    columns = [column for column in columns if (column != column[0]).any()]
+    if not columns:
         mask[0] = True
         return mask
-    alive = np.arange(n)
-    for _ in range(_ROUNDS):
-        if len(alive) <= 4 * _SCOUTS:
-            break
-        survivors = alive[_after_scouts(rows[alive])]
-        if 2 * len(survivors) > len(alive):
-            alive = survivors
-            break
-        alive = survivors
+    alive = _after_scouts(columns)
+    columns = [column[alive] for column in columns]
     # lexsort's last key is the primary one; it is stable, so the first of identical rows leads.
-    order = alive[np.lexsort(rows[alive].T[::-1])]
-    front = np.empty((0, rows.shape[1]))
+    order = np.lexsort(columns[::-1])
+    columns = [column[order] for column in columns]
+    front: list[FloatArray] = [column[:0] for column in columns]
     for first in range(0, len(order), _BLOCK_ROWS):
-        index = order[first : first + _BLOCK_ROWS]
-        block = rows[index]
-        keep = ~_covered(block, front)
-        index, block = index[keep], block[keep]
+        block = [column[first : first + _BLOCK_ROWS] for column in columns]
+        kept = np.flatnonzero(~_covered(block, front))
+        block = [column[kept] for column in block]
         # Inside the block only an earlier row can cover a later one (equal rows: the earlier).
-        cover = _less_equal(block, block)
-        index = index[~np.triu(cover, 1).any(axis=0)]
-        mask[index] = True
-        front = np.concatenate([front, rows[index]])
+        inside = ~np.triu(_less_equal(block, block), 1).any(axis=0)
+        mask[alive[order[first + kept[inside]]]] = True
+        front = [np.concatenate([old, new[inside]]) for old, new in zip(front, block, strict=True)]
     return mask
 
 
-def _after_scouts(rows: FloatArray) -> npt.NDArray[np.int64]:
+def _after_scouts(columns: list[FloatArray]) -> npt.NDArray[np.int64]:
     """Indices of the rows that none of the few rows of smallest scaled sum strictly dominates."""
-    low, high = rows.min(axis=0), rows.max(axis=0)
-    with np.errstate(invalid="ignore"):
-        spread = np.where((high > low) & np.isfinite(high), high - low, 1.0)
-        score = np.nan_to_num(((rows - low) / spread), posinf=np.inf).sum(axis=1)
-    scouts = rows[np.argpartition(score, _SCOUTS)[:_SCOUTS]]
-    alive = np.ones(len(rows), dtype=np.bool_)
-    for scout in scouts:
-        alive &= ~((scout <= rows).all(axis=1) & (scout < rows).any(axis=1))
-    return np.flatnonzero(alive)
+    n = len(columns[0])
+    alive = np.arange(n)
+    if n <= _FEW_ROWS:
+        return alive
+    scores = _scaled_sum(columns)
+    scouts = np.argpartition(scores, _SCOUTS)[:_SCOUTS]
+    killed = np.zeros(n, dtype=np.bool_)
+    for scout in scouts[np.argsort(scores[scouts], kind="stable")].tolist():
+        # What dominates a dominated scout dominates all that the scout does.
+        if killed[scout] or len(alive) <= _FEW_ROWS:
+            continue
+        values = [column[scout] for column in columns]
+        worse = columns[0][alive] >= values[0]
+        for column, value in zip(columns[1:], values[1:], strict=True):
+            worse &= column[alive] >= value
+        beaten = alive[worse]
+        equal = np.ones(len(beaten), dtype=np.bool_)
+        for column, value in zip(columns, values, strict=True):
+            equal &= column[beaten] == value
+        killed[beaten[~equal]] = True
+        alive = alive[~killed[alive]]
+    return alive
 
 
-def _less_equal(left: FloatArray, right: FloatArray) -> BoolArray:
+def _scaled_sum(columns: list[FloatArray]) -> FloatArray:
+    """Sum of the columns, each scaled to its range; shape [n]."""
+    total = np.zeros(len(columns[0]))
+    for column in columns:
+        low, high = column.min(), column.max()
+        spread = high - low if np.isfinite(high) and np.isfinite(low) else 1.0
+        with np.errstate(invalid="ignore"):
+            total += np.nan_to_num((column - low) / spread, posinf=np.inf)
+    return total
+
+
+def _less_equal(left: list[FloatArray], right: list[FloatArray]) -> BoolArray:
     """Matrix [l, r]: row l of `left` is <= row r of `right` in every column."""
-    result = left[:, None, -1] <= right[None, :, -1]
-    for column in range(left.shape[1] - 1):
-        result &= left[:, None, column] <= right[None, :, column]
+    result: BoolArray = left[-1][:, None] <= right[-1][None, :]
+    for mine, theirs in zip(left[:-1], right[:-1], strict=True):
+        result &= mine[:, None] <= theirs[None, :]
     return result
 
 
-def _covered(block: FloatArray, front: FloatArray) -> BoolArray:
-    covered = np.zeros(len(block), dtype=np.bool_)
-    for first in range(0, len(front), _BLOCK_ROWS):
-        covered |= _less_equal(front[first : first + _BLOCK_ROWS], block).any(axis=0)
+def _covered(block: list[FloatArray], front: list[FloatArray]) -> BoolArray:
+    covered = np.zeros(len(block[0]), dtype=np.bool_)
+    for first in range(0, len(front[0]), _BLOCK_ROWS):
+        part = [column[first : first + _BLOCK_ROWS] for column in front]
+        covered |= _less_equal(part, block).any(axis=0)
     return covered
 
 
@@ -129,21 +149,20 @@ def pareto_mask(
     owner = np.zeros(n, dtype=np.int64) if group is None else np.asarray(group, dtype=np.int64)
     criteria = np.concatenate(columns, axis=1)
     usable = np.all(np.isfinite(times), axis=1) & ~np.any(np.isnan(criteria), axis=1)
-    mask = _per_key(np.stack([owner, size], axis=1), criteria, usable)
+    mask = _per_key(owner * (size.max() + 1) + size, criteria, usable)
     if across_sizes:
         criteria = np.concatenate([criteria, size[:, None].astype(np.float64)], axis=1)
-        mask = _per_key(owner[:, None], criteria, mask)
+        mask = _per_key(owner, criteria, mask)
     return mask
 
 
 def _per_key(key: npt.NDArray[np.int64], criteria: FloatArray, mask: BoolArray) -> BoolArray:
-    """The rows of `mask` [n] that no other of its rows with the same key [n, k] dominates."""
+    """The rows of `mask` [n] that no other of its rows with the same key [n] dominates."""
     kept = np.zeros(len(mask), dtype=np.bool_)
     usable = np.flatnonzero(mask)
     if len(usable) == 0:
         return kept
-    _, label = np.unique(key[usable], axis=0, return_inverse=True)
-    label = label.reshape(-1)
+    label = key[usable]
     order = np.argsort(label, kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
         index = usable[part]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from planner.catalog.spaces import load_space
 from planner.cost.arrays import CallCosts
@@ -106,13 +107,24 @@ def used_devices(assignment: Assignment) -> int:
 
 
 def _used_by_group(assignment: Assignment) -> dict[str, int]:
-    seen: dict[str, set[tuple[int, int]]] = {}
-    for mesh in assignment.meshes.values():
-        devices = seen.setdefault(mesh.group, set())
-        for node in range(mesh.first_node, mesh.first_node + mesh.nodes):
-            first = mesh.first_device
-            devices.update((node, i) for i in range(first, first + mesh.devices_per_node))
-    return {group: len(devices) for group, devices in seen.items()}
+    by_group: dict[str, list[Mesh]] = {}
+    for mesh in dict.fromkeys(assignment.meshes.values()):
+        by_group.setdefault(mesh.group, []).append(mesh)
+    return {group: _union(meshes) for group, meshes in by_group.items()}
+
+
+def _union(meshes: list[Mesh]) -> int:
+    """Devices that lie in at least one of the meshes of a group."""
+    edges = sorted({edge for m in meshes for edge in (m.first_node, m.first_node + m.nodes)})
+    total = 0
+    for begin, end in pairwise(edges):
+        inside = [m for m in meshes if m.first_node <= begin < m.first_node + m.nodes]
+        covered = 0
+        for mesh in sorted(inside, key=lambda m: m.first_device):
+            last = mesh.first_device + mesh.devices_per_node
+            total += max(0, last - max(covered, mesh.first_device)) * (end - begin)
+            covered = max(covered, last)
+    return total
 
 
 def _price(instance: Instance, assignment: Assignment, call: Call, prices: Prices) -> CallCosts:
