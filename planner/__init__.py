@@ -1,6 +1,7 @@
 """rlmplan: parallelism plans for RL post-training of language models.
 
-The public API: `plan` searches, `evaluate` prices a given assignment,
+The public API: `plan` searches, `pareto` plans for every number of devices,
+`evaluate` prices a given assignment,
 `analyze_plan` says what bounds a plan, `load_problem`,
 `load_model` and `parse_cluster` read inputs; the types are in `planner.schema`.
 """
@@ -21,12 +22,13 @@ __all__ = [
     "evaluate",
     "load_model",
     "load_problem",
+    "pareto",
     "parse_cluster",
     "plan",
 ]
 
 if TYPE_CHECKING:
-    from planner.api import plan
+    from planner.api import pareto, plan
     from planner.catalog.hardware import parse_cluster
     from planner.catalog.models import load_model
     from planner.catalog.workloads import load_problem
@@ -44,6 +46,7 @@ _HOME = {
     "evaluate": "planner.simulate.evaluate",
     "load_model": "planner.catalog.models",
     "load_problem": "planner.catalog.workloads",
+    "pareto": "planner.api",
     "parse_cluster": "planner.catalog.hardware",
     "plan": "planner.api",
 }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from planner.launchers import launchers_for
-from planner.schema import Cluster, Limits, PlanSet, SearchSpace, Workload
-from planner.search import api
+from planner.schema import Cluster, Limits, ParetoFront, PlanSet, SearchSpace, Workload
+from planner.search import api, front
+from planner.search.sizes import Size
 
 
 def plan(
@@ -58,3 +59,44 @@ def plan(
         for each in found.plans
     )
     return found.model_copy(update={"plans": plans})
+
+
+def pareto(
+    workload: Workload,
+    cluster: Cluster,
+    *,
+    space: str | SearchSpace = "any",
+    sizes: Sequence[int | Size] | None = None,
+    gap: float = api.GAP,
+    deadline_s: float | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> ParetoFront:
+    """The best plan for each number of devices up to the cluster's: time, bound, cost, efficiency.
+
+    Parameters: `sizes` are numbers of devices (with several node groups, of each group), by default
+    every number of nodes up to 16, beyond 2^i and 3 x 2^i; the others as of `plan`. All strategies
+    are priced once for all sizes. Thread-safe; prints nothing.
+
+    Raises InputError for inputs that make no sense, InfeasibleError when no size holds a plan,
+    PlanningCancelledError when cancelled before any plan was found.
+    """
+    found = front.pareto(
+        workload,
+        cluster,
+        space=space,
+        sizes=sizes,
+        gap=gap,
+        deadline_s=deadline_s,
+        cancel=cancel,
+    )
+    points = tuple(
+        each.model_copy(
+            update={
+                "plan": each.plan.model_copy(
+                    update={"launchers": launchers_for(each.plan, workload, cluster)}
+                )
+            }
+        )
+        for each in found.points
+    )
+    return found.model_copy(update={"points": points})

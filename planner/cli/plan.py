@@ -222,18 +222,10 @@ def plan(
 
 
 def _show(plan_set: PlanSet, details: int) -> None:
-    import sys
+    from planner.cli.screen import show
+    from planner.report.text import render_plan_set
 
-    from rich.console import Console
-
-    from planner.report.text import WIDTH, render_plan_set, to_text
-
-    if sys.stdout.isatty():
-        Console(highlight=False, markup=False, width=WIDTH).print(
-            render_plan_set(plan_set, details=details)
-        )
-    else:
-        typer.echo(to_text(render_plan_set(plan_set, details=details)), nl=False)
+    show(render_plan_set(plan_set, details=details))
 
 
 def _write(plan_set: PlanSet, folder: Path) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.report.units import GIB, count, dollars, percent, seconds
-from planner.schema import CallPrediction, Limits, Plan, PlanSet, Strategy, Workload
+from planner.schema import CallPrediction, Cluster, Limits, Plan, PlanSet, Strategy, Workload
 
 WIDTH = 100
 _SIZES_SHOWN = 20
@@ -25,7 +25,7 @@ def render_plan_set(plan_set: PlanSet, *, details: int = 3) -> RenderableType:
     if len(plan_set.plans) > details:
         hidden = len(plan_set.plans) - details
         parts.append(Text(f"{hidden} more in --json and --output (or --details).\n"))
-    parts += [_proof(plan_set), _assumptions(plan_set.assumptions)]
+    parts += [_proof(plan_set), assumptions_text(plan_set.assumptions)]
     return Group(*parts)
 
 
@@ -80,14 +80,11 @@ def knobs(strategy: Strategy, kind: str) -> str:
 
 def _title(plan_set: PlanSet) -> Text:
     workload = plan_set.workload
-    groups = " + ".join(
-        f"{group.nodes} x {group.devices_per_node} {group.device.id}"
-        for group in plan_set.cluster.groups
-    )
+    groups = cluster_words(plan_set.cluster)
     title = Text()
     title.append(f"{workload.name}", style="bold")
     title.append(f"  on {groups}  (space {plan_set.space})\n")
-    title.append(_workload_line(workload))
+    title.append(workload_line(workload))
     if plan_set.objective != "step_time" or plan_set.limits != Limits():
         title.append(f"\nranked by {_objective_words(plan_set)}")
     return title
@@ -101,7 +98,15 @@ def _objective_words(plan_set: PlanSet) -> str:
     return f"{words}, with {within}" if within else words
 
 
-def _workload_line(workload: Workload) -> str:
+def cluster_words(cluster: Cluster) -> str:
+    """For example "4 x 8 h100-80-sxm + 2 x 8 a100-80-sxm"."""
+    return " + ".join(
+        f"{group.nodes} x {group.devices_per_node} {group.device.id}" for group in cluster.groups
+    )
+
+
+def workload_line(workload: Workload) -> str:
+    """Algorithm, models, batch and lengths in a sentence."""
     models: dict[str, list[str]] = {}
     for role, model in workload.models.items():
         models.setdefault(model.name, []).append(role)
@@ -122,7 +127,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 def _ranking(plan_set: PlanSet) -> Table:
-    table = _table()
+    table = new_table()
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("placement", ratio=1)
     own = _COLUMNS.get(plan_set.objective)
@@ -141,7 +146,7 @@ def _ranking(plan_set: PlanSet) -> Table:
         ]
         if own is not None:
             cells.insert(1, own[1](plan.objective_value or 0.0))
-        table.add_row(str(plan.rank), f"{plan.placement}\n{_layouts(plan)}", *cells)
+        table.add_row(str(plan.rank), f"{plan.placement}\n{layouts(plan)}", *cells)
     return table
 
 
@@ -158,7 +163,7 @@ def _distance(plan: Plan, plan_set: PlanSet) -> str:
     return f"{sign}{percent(abs(worse - 1))}{' tie' if plan.tie_with_best else ''}"
 
 
-def _layouts(plan: Plan) -> str:
+def layouts(plan: Plan) -> str:
     """The layouts of the calls that take the time, since placements may read the same."""
     calls = [
         (call.kind if call.kind == "generate" else call.role, call)
@@ -170,14 +175,15 @@ def _layouts(plan: Plan) -> str:
     )
 
 
-def _table() -> Table:
+def new_table() -> Table:
+    """An empty table in the style of all reports."""
     return Table(box=box.SIMPLE_HEAD, width=WIDTH, pad_edge=False, padding=(0, 1, 0, 0))
 
 
 def _plan(plan: Plan, *, name_groups: bool) -> Group:
     title = Text()
     title.append(f"#{plan.rank}  {plan.placement}", style="bold")
-    table = _table()
+    table = new_table()
     table.add_column("call", no_wrap=True)
     table.add_column("devices", no_wrap=True)
     table.add_column("degrees", min_width=10, ratio=4)
@@ -301,7 +307,8 @@ def limits_in_words(limits: Limits) -> str:
     return " and ".join(words)
 
 
-def _assumptions(assumptions: tuple[str, ...]) -> Text:
+def assumptions_text(assumptions: tuple[str, ...]) -> Text:
+    """What was assumed, a line each."""
     text = Text()
     if assumptions:
         text.append("Assumed\n", style="bold")

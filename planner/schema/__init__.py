@@ -2,6 +2,7 @@
 
 from planner.schema.base import Schema
 from planner.schema.framework import Constant, FrameworkProfile
+from planner.schema.front import FrontPoint, ParetoFront
 from planner.schema.hardware import Cluster, DeviceProfile, DType, NodeGroup
 from planner.schema.model import MLASpec, ModelSpec, MoESpec, WindowSpec
 from planner.schema.plan import (
@@ -51,6 +52,7 @@ __all__ = [
     "DeviceProfile",
     "EnvironmentSpec",
     "FrameworkProfile",
+    "FrontPoint",
     "LengthDistribution",
     "Limits",
     "MLASpec",
@@ -59,6 +61,7 @@ __all__ = [
     "ModelSpec",
     "NodeGroup",
     "Offload",
+    "ParetoFront",
     "PipelineSchedule",
     "Plan",
     "PlanSet",

@@ -294,3 +294,39 @@ def test_analyze_reads_a_problem_and_a_plan_file_alike(tmp_path: Path) -> None:
     result = process("analyze", str(plans), "--rank", "99")
     assert result.returncode == 2
     assert "no plan of rank 99" in result.stderr
+
+
+def test_pareto_prints_a_front_and_json(tmp_path: Path) -> None:
+    path = tmp_path / "problem.yaml"
+    path.write_text(
+        "algorithm: grpo\nmodels: {actor: Qwen/Qwen2.5-7B}\ncluster: h100:2x8\n"
+        "batch: {prompts: 64, samples: 8}\nresponse: {mean: 800, max: 2048}\nspace: verl-fsdp\n"
+    )
+    front = json.loads(invoke("pareto", str(path), "--sizes", "8,16", "--json"))
+    assert [point["size"] for point in front["points"]] == [[8], [16]]
+    text = invoke("pareto", str(path), "--sizes", "8, 16")
+    assert "Knee" in text
+    assert max(len(line) for line in text.splitlines()) <= 100
+    for sizes in ("8;16", "x", "9", "24", ""):
+        result = CliRunner().invoke(app, ["pareto", str(path), "--sizes", sizes])
+        assert isinstance(result.exception, PlannerError), sizes
+        assert "izes" in str(result.exception)
+
+
+def test_objective_and_limits_come_from_file_and_options(tmp_path: Path) -> None:
+    path = tmp_path / "problem.yaml"
+    path.write_text(
+        "algorithm: grpo\nmodels: {actor: Qwen/Qwen2.5-7B}\ncluster: h100:2x8\n"
+        "batch: {prompts: 64, samples: 8}\nresponse: {mean: 800, max: 2048}\nspace: verl-fsdp\n"
+        "objective: cost_to_tokens\ntokens: 1.0e+9\nlimits: {devices: 8}\ntop: 1\n"
+    )
+    found = json.loads(invoke("plan", str(path), "--json"))
+    assert found["objective"] == "cost_to_tokens"
+    assert found["limits"]["devices"] == 8
+    assert found["plans"][0]["devices"] <= 8
+    text = invoke("plan", str(path), "--max-step-time", "200", "--max-devices", "16")
+    assert "ranked by cost to tokens (1 B tokens)" in text
+    assert "at most 16 devices and steps of at most 200 s" in text
+    result = CliRunner().invoke(app, ["plan", str(path), "--max-devices", "-1"])
+    assert isinstance(result.exception, PlannerError)
+    assert str(result.exception).startswith("--max-devices")
