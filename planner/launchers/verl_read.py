@@ -79,7 +79,7 @@ def read_verl(files: Mapping[str, str], overrides: Sequence[str], context: Conte
     if entry != "main":
         keys = replace(keys, open_sections=(*keys.open_sections, "rollout", "async_training"))
     keys = replace(keys, defaults={**keys.defaults, "model_engine": "dp"})
-    settings = Settings([renamed(item) for item in given], keys)
+    settings = Settings([renamed(item) for item in given], keys, strict=True)
     note_renamed(given, settings)
     return _Verl(settings, context, megatron=megatron, entry=entry).read()
 
