@@ -213,15 +213,17 @@ def common_reasons(
             staleness=layout.staleness,
         )
         reasons += [f"{call.name}: {text}" for text in broken]
-    reasons += _unit_reasons(layout, calls)
+    reasons += _unit_reasons(layout, calls, space)
     reasons += _micro_batch_reasons(layout, calls, workload, group, space)
     reasons += _reward_reasons(layout, calls, space)
     return reasons
 
 
-def _unit_reasons(layout: Layout, calls: list[Call]) -> list[str]:
+def _unit_reasons(layout: Layout, calls: list[Call], space: SearchSpace) -> list[str]:
     reasons = []
     for call in calls:
+        if call.role == "reference" and not space.reference_shares_actor_layout:
+            continue  # a model of its own
         lead = "critic_train" if call.role == "critic" else "actor_train"
         if call.kind == "generate" or call.role == "reward" or lead not in layout.strategies:
             continue

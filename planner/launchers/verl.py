@@ -66,7 +66,7 @@ class Verl:
                 f"{workload.prompts_per_step} prompts do not divide by "
                 f"{workload.optimizer_steps} optimizer steps"
             )
-        return reasons + _critic_step_reasons(plan, workload)
+        return reasons + _critic_step_reasons(plan, workload) + _padded_critic_reasons(plan)
 
     def read(
         self, files: Mapping[str, str], overrides: Sequence[str], context: Context
@@ -110,6 +110,16 @@ def _critic_step_reasons(plan: Plan, workload: Workload) -> list[str]:
             "as asynchronous training needs"
         ]
     return []
+
+
+def _padded_critic_reasons(plan: Plan) -> list[str]:
+    layout = layout_of(plan)
+    train, values = layout.get("critic_train"), layout.get("values")
+    if train is None or values is None or values.packing or not _is_megatron(plan):
+        return []
+    if train.micro_batch_sequences == values.micro_batch_sequences:
+        return []
+    return ["values and critic_train must have the same micro_batch_sequences when padded"]
 
 
 def _is_megatron(plan: Plan | Assignment) -> bool:

@@ -338,9 +338,11 @@ class _Verl:
         )
         s.integer("critic.ppo_epochs")
         train = self.trainers.trained("critic", "critic.model")
-        micro = self.trainers.micro("critic.forward", "critic.use_dynamic_bsz", train.fields["cp"])
+        values = train.but(CallFields({"recompute": "none"}, {}))
+        if train.fields["packing"] or not self.megatron:
+            dynamic = "critic.use_dynamic_bsz"
+            values = values.but(self.trainers.micro("critic.forward", dynamic, train.fields["cp"]))
         self.reader.put("critic_train", train, mesh)
-        values = train.but(CallFields({"recompute": "none"}, {})).but(micro)
         self.reader.put("values", values, mesh)
         return {"critic_optimizer_steps": own if own != steps else None}
 
