@@ -10,7 +10,7 @@ from planner.schema import Cluster, Limits, ParetoFront, PlanSet, SearchSpace, W
 from planner.search import api, front
 from planner.search.sizes import Size
 
-__all__ = ["plan", "plan_fleet"]
+__all__ = ["pareto", "plan", "plan_fleet"]
 
 
 def plan(

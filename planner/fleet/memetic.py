@@ -18,13 +18,12 @@ from planner.fleet.optimizer import BudgetSpentError, Objective, Search
 from planner.fleet.problem import Schedule
 from planner.fleet.selector import Learned, Selector, Uniform
 
-_POPULATION = 16
-_CHAIN = 40
+_POPULATION = 6
+_CHAIN = 50
 """Steps of the annealing of one child."""
-_CROSSED = 1.0
-_BESTREW = False
-_EPSREW = 0.0
-_HOT, _COLD = 0.03, 0.0005
+_CROSSED = 0.5
+"""Children that begin as a cross of two parents; the others begin as a copy of one."""
+_HOT, _COLD = 0.003, 0.0001
 """Temperatures at the start and at the end, relative to the objective."""
 _TIE = 0.01
 """Weight of what was not asked for (the other objective, the mean end): it breaks ties."""
@@ -175,7 +174,7 @@ def _anneal(
             continue
         changed = _evaluate(search, genome)
         changed_value = energy.of(changed)
-        selector.learn(operator, changed_value < (best_value if _BESTREW else value) - _EPSREW)
+        selector.learn(operator, changed_value < value)
         worse = changed_value - value
         if worse <= 0 or rng.random() < math.exp(-worse / stage.temperature):
             current, value = changed, changed_value

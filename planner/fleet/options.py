@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.errors import InfeasibleError
+from planner.errors import InfeasibleError, PlanningCancelledError
 from planner.schema import Cluster, FleetPhase, NodeGroup
 from planner.search import api
+from planner.search.front import step_times
 
 _GAP = 0.02
 """Proof that is enough for a share's step time: prices are compared between shares, and the cost
@@ -27,10 +28,10 @@ class JobOptions:
 
 
 class Prices:
-    """Step times of workloads on parts of a cluster; each is planned once."""
+    """Step times of workloads on parts of a cluster; each is found once."""
 
     def __init__(self, cancel: Callable[[], bool] | None = None):
-        self._known: dict[tuple[str, str, str, int], float | InfeasibleError] = {}
+        self._known: dict[tuple[str, str, str, tuple[int, ...]], dict[int, float]] = {}
         self._cancel = cancel
 
     def job_options(self, phase: FleetPhase, cluster: Cluster) -> JobOptions:
@@ -41,41 +42,62 @@ class Prices:
         when cancelled.
         """
         found: list[tuple[int, int, float]] = []
-        reasons: list[InfeasibleError] = []
         for index, group in enumerate(cluster.groups):
             if phase.groups and group.name not in phase.groups:
                 continue
             least = float("inf")
-            for nodes in _sizes(phase, group):
-                step_s = self._step_time_s(phase, group, nodes)
-                if isinstance(step_s, InfeasibleError):
-                    reasons.append(step_s)
-                elif step_s < least:
+            for nodes, step_s in sorted(self._step_times(phase, group).items()):
+                if step_s < least:
                     least = step_s
                     found.append((index, nodes, step_s))
         if not found:
-            why = f": {reasons[-1]}" if reasons else ""
-            raise InfeasibleError(f"no share of the cluster will do{why}")
+            raise self._why_none(phase, cluster)
         groups, sizes, times = zip(*found, strict=True)
         return JobOptions(tuple(groups), tuple(sizes), tuple(times))
 
-    def _step_time_s(
-        self, phase: FleetPhase, group: NodeGroup, nodes: int
-    ) -> float | InfeasibleError:
+    def _step_times(self, phase: FleetPhase, group: NodeGroup) -> dict[int, float]:
+        """Nodes -> seconds of a step; inf where the phase does not fit."""
+        sizes = _sizes(phase, group)
         if phase.workload is None:
-            given = [t for t in phase.step_times if (t.group, t.nodes) == (group.name, nodes)]
-            return given[0].step_time_s
-        key = (phase.workload.model_dump_json(), phase.space, group.model_dump_json(), nodes)
+            given = {t.nodes: t.step_time_s for t in phase.step_times if t.group == group.name}
+            return {nodes: given[nodes] for nodes in sizes}
+        if not sizes:
+            return {}
+        key = (
+            phase.workload.model_dump_json(),
+            phase.space,
+            group.model_dump_json(),
+            tuple(sizes),
+        )
         if key not in self._known:
-            part = Cluster(name=group.name, groups=(group.model_copy(update={"nodes": nodes}),))
-            try:
-                answer = api.plan(
-                    phase.workload, part, space=phase.space, top=1, gap=_GAP, cancel=self._cancel
-                )
-                self._known[key] = answer.plans[0].step_time_s
-            except InfeasibleError as error:
-                self._known[key] = error
+            devices = {nodes * group.devices_per_node: nodes for nodes in sizes}
+            times = step_times(
+                phase.workload,
+                Cluster(name=group.name, groups=(group,)),
+                space=phase.space,
+                sizes=list(devices),
+                gap=_GAP,
+                cancel=self._cancel,
+            )
+            if self._cancel is not None and self._cancel():
+                raise PlanningCancelledError("cancelled before the shares were priced")
+            self._known[key] = {
+                devices[sum(size)]: time.step_time_s for size, time in times.items()
+            }
         return self._known[key]
+
+    def _why_none(self, phase: FleetPhase, cluster: Cluster) -> InfeasibleError:
+        """What keeps the phase from the largest share that it may have."""
+        if phase.workload is not None:
+            groups = [g for g in cluster.groups if not phase.groups or g.name in phase.groups]
+            largest = max(groups, key=lambda group: max(_sizes(phase, group), default=0))
+            nodes = max(_sizes(phase, largest))
+            part = Cluster(name=largest.name, groups=(largest.model_copy(update={"nodes": nodes}),))
+            try:
+                api.plan(phase.workload, part, space=phase.space, top=1, cancel=self._cancel)
+            except InfeasibleError as error:
+                return error
+        return InfeasibleError("no share of the cluster will do")
 
 
 def _sizes(phase: FleetPhase, group: NodeGroup) -> list[int]:

@@ -108,8 +108,8 @@ def test_the_pareto_front_holds_the_best_of_each_objective() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["cp-sat", "memetic", "ga", "anneal", "random"])
-def test_the_same_seed_gives_the_same_plan(optimizer: str) -> None:
-    fleet = planner.load_fleet(write_once(content()))
+def test_the_same_seed_gives_the_same_plan(optimizer: str, tmp_path: Path) -> None:
+    fleet = planner.load_fleet(write(tmp_path, content()))
     plans = [
         planner.plan_fleet(
             fleet.jobs, fleet.cluster, slots=fleet.slots, optimizer=optimizer, budget=150, seed=4
@@ -119,12 +119,6 @@ def test_the_same_seed_gives_the_same_plan(optimizer: str) -> None:
     first, second = (plan.model_dump(exclude={"wall_s"}) for plan in plans)
     assert first == second
     assert plans[0].makespan_bound_s <= plans[0].schedules[0].makespan_s
-
-
-def write_once(fleet: Any) -> Path:
-    import tempfile
-
-    return write(Path(tempfile.mkdtemp()), fleet)
 
 
 def test_a_phase_on_the_nodes_of_the_one_before_reloads_nothing() -> None:
