@@ -28,6 +28,9 @@ class CallContext:
     processes, beside gradients and optimizer state)."""
     staleness: int = 0
     """Versions behind: 0 drains every batch, >= 1 lets generation flow."""
+    beside_trainer: bool = False
+    """True when the call's devices are also those of a trainer, which keeps a residue there while
+    it sleeps."""
     extra_heads: int = 0
     """Output heads with loss beside the main one: one for each multi-token-prediction layer that
     is trained (the layers themselves are counted in `model`)."""

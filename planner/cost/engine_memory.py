@@ -47,7 +47,7 @@ def engine_memory(
     weights = weights_bytes(context, u)
     workspace = np.full(len(u), engine.value("workspace_bytes"))
     pool = reserved - weights - workspace
-    if context.staleness == 0:
+    if context.beside_trainer:
         # The engine takes turns with a trainer on the same devices, whose context and
         # communicators count against its share.
         pool = pool - engine.value("trainer_residue_bytes")

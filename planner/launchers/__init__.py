@@ -35,8 +35,6 @@ def launchers_for(plan: Plan, workload: Workload, cluster: Cluster) -> tuple[str
 
 def _launchers() -> dict[str, Launcher]:
     from planner.launchers.nemo_rl import NemoRl
-    from planner.launchers.openrlhf import OpenRlhf
     from planner.launchers.verl import Verl
 
-    found: tuple[Launcher, ...] = (NemoRl(), OpenRlhf(), Verl())
-    return {launcher.name: launcher for launcher in found}
+    return {launcher.name: launcher for launcher in (NemoRl(), Verl())}

@@ -160,8 +160,7 @@ def _matching(text: str, at: int) -> int:
     pair = {"(": ")", "{": "}"}[text[at]]
     depth, end = 0, at
     while end < len(text):
-        # In ${...} only another ${ nests.
-        if text[end] == text[at] and (pair == ")" or end == at or text[end - 1] == "$"):
+        if text[end] == text[at]:
             depth += 1
             end += 1
         elif text[end] == pair:

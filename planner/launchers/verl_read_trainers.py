@@ -25,12 +25,11 @@ class TrainerReader:
         """Packing and microbatch of one pass."""
         s = self.s
         packing = s.flag(dynamic_key)
-        budget = None
         if packing:
             key = f"{prefix}_max_token_len_per_gpu"
             tokens = s.integer(key)
-            sequences, budget = budget_sequences(tokens, cp, self.longest)
-            if tokens * cp < self.longest:
+            sequences, exact = budget_sequences(tokens, cp, self.longest)
+            if exact < 1:
                 self.s.broken.append(
                     Broken(
                         "budget-holds-longest",
@@ -41,6 +40,8 @@ class TrainerReader:
                         "verl utils/seqlen_balancing.py rearrange_micro_batches",
                     )
                 )
+            elif sequences > exact * 1.01:
+                self.s.notes.append(f"{key}: {exact:.2f} longest sequences, priced as {sequences}")
         else:
             key = f"{prefix}_micro_batch_size_per_gpu"
             whole = s.optional_integer(key)
@@ -61,8 +62,7 @@ class TrainerReader:
                 whole = 1
             sequences = whole
         fields = {"packing": packing, "micro_batch_sequences": sequences}
-        keys = {"packing": dynamic_key, "micro_batch_sequences": key}
-        return CallFields(fields, keys, budget)
+        return CallFields(fields, {"packing": dynamic_key, "micro_batch_sequences": key})
 
     def _ranks(self, cp: int) -> int:
         s = self.s

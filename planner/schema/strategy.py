@@ -207,6 +207,10 @@ class SearchSpace(Schema):
     reference_shares_actor_layout: bool = False
     """True when the reference model runs in the actor's trainer processes: same devices and
     degrees, its weights swapped in from host memory."""
+    reallocation: bool = False
+    """True when forward passes of a trained model may run in another layout than its training, on
+    weights that are reallocated from the trainer in each step: on the trainer's devices, or, for
+    one of the trained models, on others (placement "free")."""
     own_devices: dict[Literal["colocated", "disaggregated"], tuple[Name, ...]] = Field(
         default_factory=dict
     )

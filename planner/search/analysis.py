@@ -11,8 +11,10 @@ from planner.cost.network import network_volume
 from planner.schema import Call, Cluster, DeviceProfile, NodeGroup, Plan, Workload
 from planner.schema.analysis import Analysis, CallAnalysis, Limit, WhatIf
 from planner.search.findings import findings
-from planner.search.options import Scope, unit_options
+from planner.search.options import unit_options
+from planner.search.scope import Scope
 from planner.simulate.bounds import dtype_of, longest_chain_s
+from planner.simulate.copies import of_assignment
 from planner.simulate.evaluate import evaluate_instance
 from planner.simulate.instance import Instance, make_instance
 
@@ -59,7 +61,9 @@ def analyze_plan(plan: Plan, workload: Workload, cluster: Cluster) -> Analysis:
         framework=assignment.framework,
         engine=assignment.engine,
         reference_shares_actor_layout=space.reference_shares_actor_layout,
+        reallocates=space.reallocation,
     )
+    instance = of_assignment(instance, plan.assignment)
     predicted = evaluate_instance(instance, assignment)
     # The freest placement that the space allows: rules of tighter ones would hide faster options.
     scope = Scope(space, space.placements[-1], assignment.staleness)
@@ -242,15 +246,15 @@ def _what_ifs(instance: Instance, plan: Plan, step_time_s: float) -> tuple[WhatI
             ("environment latency / 2", workload.model_copy(update={"environment": fast}), cluster)
         )
     found = []
+    space = load_space(plan.assignment.space)
     for words, other_workload, other_cluster in changed:
         other = make_instance(
             other_workload,
             other_cluster,
             framework=plan.assignment.framework,
             engine=plan.assignment.engine,
-            reference_shares_actor_layout=load_space(
-                plan.assignment.space
-            ).reference_shares_actor_layout,
+            reference_shares_actor_layout=space.reference_shares_actor_layout,
+            reallocates=space.reallocation,
         )
         seconds = evaluate_instance(other, plan.assignment, bound_s=0.0).step_time_s
         found.append(WhatIf(change=words, step_time_s=seconds, saving=1 - seconds / step_time_s))

@@ -126,6 +126,7 @@ def instance_of(workload: Workload, cluster: Cluster, space: SearchSpace) -> Ins
         framework=space.framework,
         engine=space.engine,
         reference_shares_actor_layout=space.reference_shares_actor_layout,
+        reallocates=space.reallocation,
     )
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from planner.search.infeasible import Attempt
-from planner.search.options import Scope, UnitOptions, depends_on_staleness, unit_options
+from planner.search.options import UnitOptions, options_key, unit_options
 from planner.search.placement import solve_placement
 from planner.search.placement.bounds import step_bound
 from planner.search.placement.clock import Clock
 from planner.search.placement.instance import compile_instance
 from planner.search.problem import PlacementProblem
-from planner.search.problems import placement_problem
+from planner.search.problems import class_instance, placement_problem
+from planner.search.scope import Scope
 from planner.search.sizes import Size, contains, on_size
+from planner.search.variants import solve_variant
 from planner.simulate.bounds import work_depth_bound_s
 from planner.simulate.instance import Instance
 from planner.workload.units import CallUnit
@@ -49,14 +51,15 @@ class SizeSearch:
     ):
         self.instance = instance
         # Asynchronous classes first: where they win, which is often, the others need a rough proof.
-        self.wanted = sorted(wanted, key=lambda scope: -scope.staleness)
+        # Variants last: with a good plan known, most are refuted at once.
+        self.wanted = sorted(wanted, key=lambda scope: (scope.is_variant, -scope.staleness))
         self.clock = clock
         self.cancel = cancel
         self.gap = gap
         self.solutions = solutions
         self.results: dict[Size, SizeResult] = {}
         self._options: dict[Hashable, UnitOptions] = {}
-        self._problems: dict[int, tuple[dict[str, UnitOptions], PlacementProblem]] = {}
+        self._problems: dict[int, tuple[Instance, dict[str, UnitOptions], PlacementProblem]] = {}
         self._floor_s: dict[Size, float] = {}
 
     @property
@@ -69,22 +72,21 @@ class SizeSearch:
         """Options of all units and classes priced so far, each once."""
         return list(self._options.values())
 
-    def options(self, scope: Scope, unit: CallUnit) -> UnitOptions:
-        """A unit's options; those of a trainer are the same at every staleness as a rule."""
-        matters = depends_on_staleness(self.instance, scope, unit)
-        rest = {f.name: getattr(scope, f.name) for f in fields(scope)}
-        del rest["space"]
-        key = (unit.name, *(rest | ({} if matters else {"staleness": None})).values())
+    def options(self, instance: Instance, scope: Scope, unit: CallUnit) -> UnitOptions:
+        """A unit's options; `instance` is that of the class (`class_instance`)."""
+        key = options_key(instance, scope, unit)
         if key not in self._options:
-            self._options[key] = unit_options(self.instance, scope, unit)
+            self._options[key] = unit_options(instance, scope, unit)
         return self._options[key]
 
-    def problem(self, index: int) -> tuple[dict[str, UnitOptions], PlacementProblem]:
-        """Options and placement problem of a class on the whole cluster."""
+    def problem(self, index: int) -> tuple[Instance, dict[str, UnitOptions], PlacementProblem]:
+        """Instance, options and placement problem of a class on the whole cluster."""
         if index not in self._problems:
             scope = self.wanted[index]
-            options = {unit.name: self.options(scope, unit) for unit in self.instance.units}
-            self._problems[index] = options, placement_problem(self.instance, scope, options)
+            instance = class_instance(self.instance, scope)
+            options = {unit.name: self.options(instance, scope, unit) for unit in instance.units}
+            problem = placement_problem(instance, scope, options)
+            self._problems[index] = instance, options, problem
         return self._problems[index]
 
     def floor_s(self, size: Size) -> float:
@@ -96,7 +98,7 @@ class SizeSearch:
         if size not in self._floor_s:
             bounds = [
                 step_bound(compile_instance(on_size(problem, size))) + self.instance.fixed_s
-                for _, problem in (self.problem(index) for index in range(len(self.wanted)))
+                for _, _, problem in (self.problem(index) for index in range(len(self.wanted)))
             ]
             self._floor_s[size] = max(self.least_s, min(bounds, default=math.inf))
         proven = [each.bound_s for each in self.results.values() if contains(each.size, size)]
@@ -115,25 +117,29 @@ class SizeSearch:
         best_s = at_most_s
         count = len(self.wanted)
         for index, scope in enumerate(self.wanted):
-            options, whole = self.problem(index)
+            instance, options, whole = self.problem(index)
             problem = on_size(whole, size)
             left = self.clock.left_s
             deadline_s = None if left is None else max(0.01, left / (parts * (count - index)))
             first = not any(each.result.solutions for each in solved)
             # A class that cannot hold the best plan is still shown: its own best, roughly proven.
+            # A variant of one that was solved is not.
             gaps = [self.gap] if first else [max(self.gap, _ALTERNATIVE_GAP), self.gap]
+            limit_s = at_most_s
+            if scope.is_variant and not first:
+                gaps, limit_s = [self.gap], best_s * (1 - self.gap)
             for gap in gaps:
-                result = solve_placement(
+                result = (solve_variant if scope.is_variant else solve_placement)(
                     problem,
                     top=solutions or self.solutions,
                     deadline_s=deadline_s,
                     gap=gap,
                     cancel=self.cancel,
-                    upper_bound_s=at_most_s if math.isfinite(at_most_s) else None,
+                    upper_bound_s=limit_s if math.isfinite(limit_s) else None,
                 )
                 if result.bound_s >= best_s * (1 - self.gap):
                     break
-            solved.append(Attempt(scope, options, result))
+            solved.append(Attempt(scope, options, result, instance))
             bounds.append(result.bound_s)
             if result.solutions:
                 best_s = min(best_s, result.solutions[0].step_time_s)

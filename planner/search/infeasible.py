@@ -13,9 +13,10 @@ from planner.cost.memory import usable_bytes
 from planner.errors import InfeasibleError, PlannerError
 from planner.schema import Cluster, NodeGroup
 from planner.search.candidates import enumerate_candidates
-from planner.search.options import Scope, UnitOptions, unit_options
+from planner.search.options import UnitOptions, unit_options
 from planner.search.placement import PlacementResult, solve_placement
-from planner.search.problems import placement_problem
+from planner.search.problems import class_instance, placement_problem
+from planner.search.scope import Scope
 from planner.simulate.bounds import dtype_of
 from planner.simulate.instance import Instance, make_instance
 
@@ -35,10 +36,13 @@ class Attempt:
     scope: Scope
     options: dict[str, UnitOptions]
     result: PlacementResult
+    instance: Instance
+    """With the units of the class."""
 
 
 def explain_infeasible(instance: Instance, attempts: list[Attempt]) -> InfeasibleError:
     """The error to raise when no class of plans has a plan."""
+    attempts = [each for each in attempts if not each.scope.is_variant]
     attempt = max(attempts, key=_progress)
     reason = _first_reason(instance, attempt) or _together(instance, attempt.result)
     remedy = None
@@ -95,7 +99,12 @@ def _unit_reason(instance: Instance, scope: Scope, name: str) -> str:
     who = f"{name} ({model.name}, {call.kind})"
     best: tuple[float, NodeGroup, CallCosts, StrategyArrays] | None = None
     for group in instance.cluster.groups:
-        context = instance.context(call, group, scope.staleness)
+        context = instance.context(
+            call,
+            group,
+            scope.staleness,
+            beside_trainer=call.kind == "generate" and scope.beside_trainer,
+        )
         strategies = enumerate_candidates(
             call,
             model,
@@ -204,7 +213,9 @@ def _fits_in(instance: Instance, scope: Scope, cluster: Cluster) -> bool:
             framework=scope.space.framework,
             engine=scope.space.engine,
             reference_shares_actor_layout=scope.space.reference_shares_actor_layout,
+            reallocates=scope.space.reallocation,
         )
+        larger = class_instance(larger, scope)
         options: dict[str, UnitOptions] = {}
         for unit in larger.units:
             options[unit.name] = unit_options(larger, scope, unit)

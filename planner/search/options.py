@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.cost.arrays import CallCosts, IntArray, StrategyArrays
+from planner.cost.arrays import IntArray, StrategyArrays
 from planner.cost.calls import call_costs
 from planner.cost.distinct import distinct
-from planner.cost.memory import usable_bytes
-from planner.cost.rule_values import Placement
-from planner.schema import Call, DeviceProfile, FrameworkProfile, NodeGroup, SearchSpace
+from planner.schema import Call, NodeGroup
 from planner.search.candidates import enumerate_candidates, forward_variants
+from planner.search.copies import copy_rows, relaid_rows
 from planner.search.legality import all_rules, equal_micro_batch_mask
 from planner.search.pareto import pareto_mask
 from planner.search.problem import Unit
+from planner.search.rows import Rows, concatenate, merged, rows_of
+from planner.search.scope import Scope
 from planner.simulate.instance import Instance
 from planner.workload.units import CallUnit
 
@@ -25,33 +27,6 @@ PER_CALL_FIELDS = ("micro_batch_sequences", "recompute")
 LAYOUT_FIELDS = tuple(
     field.name for field in fields(StrategyArrays) if field.name not in PER_CALL_FIELDS
 )
-
-
-@dataclass(frozen=True)
-class Scope:
-    """The class of plans under consideration; launchers' rules may depend on it."""
-
-    space: SearchSpace
-    placement: Placement
-    staleness: int
-    memory_share: float = 1.0
-    """Share of a device's usable memory that plans may fill."""
-    few_sizes: bool = False
-    """Only meshes of some fractions and a power of two of a node group: enough to see if
-    something fits, at a fraction of the time."""
-
-    def device_counts(self, group: NodeGroup) -> tuple[int, ...] | None:
-        """Mesh sizes to consider; None for all that the space allows."""
-        if not self.few_sizes:
-            return None
-        power = 1 << (group.nodes.bit_length() - 1)
-        quarters = {quarter * group.nodes // 4 for quarter in (1, 2, 3, 4)}
-        nodes = (quarters | {power, power // 2}) - {0}
-        return tuple(sorted(count * group.devices_per_node for count in nodes))
-
-    def capacity_bytes(self, device: DeviceProfile, framework: FrameworkProfile) -> float:
-        """Bytes of a device that the models of a plan may fill together."""
-        return self.memory_share * usable_bytes(device, framework)
 
 
 @dataclass(frozen=True)
@@ -77,27 +52,11 @@ class Variants:
     strategies: dict[str, StrategyArrays]
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Joined options on one node group, not yet filtered."""
-
-    strategies: dict[str, StrategyArrays]
-    time_s: npt.NDArray[np.float64]
-    peak_bytes: npt.NDArray[np.float64]
-    resident_bytes: npt.NDArray[np.float64]
-    host_bytes: npt.NDArray[np.float64]
-    costed: int
-
-    @property
-    def devices(self) -> IntArray:
-        return next(iter(self.strategies.values())).devices
-
-
 def unit_options(instance: Instance, scope: Scope, unit: CallUnit) -> UnitOptions:
     """All Pareto options of a unit on all node groups of the cluster."""
     calls = [instance.call(name) for name in unit.calls]
-    parts: list[tuple[int, _Rows, npt.NDArray[np.bool_]]] = []
-    layouts: list[tuple[int, _Rows, IntArray]] = []
+    parts: list[tuple[int, Rows, npt.NDArray[np.bool_]]] = []
+    layouts: list[tuple[int, Rows, IntArray]] = []
     costed = 0
     for index, group in enumerate(instance.cluster.groups):
         rows = _group_rows(instance, scope, calls, group)
@@ -134,7 +93,7 @@ DEGREE_FIELDS = (
 )
 
 
-def _fastest_of_layout(rows: _Rows, chosen: IntArray) -> IntArray:
+def _fastest_of_layout(rows: Rows, chosen: IntArray) -> IntArray:
     """Of the chosen rows the fastest of each set of degrees, fastest first."""
     order = chosen[np.argsort(rows.time_s[chosen].sum(axis=1), kind="stable")]
     lead = next(iter(rows.strategies.values())).take(order)
@@ -142,7 +101,7 @@ def _fastest_of_layout(rows: _Rows, chosen: IntArray) -> IntArray:
     return order[np.sort(first)]
 
 
-def _variants(unit: CallUnit, layouts: list[tuple[int, _Rows, IntArray]]) -> Variants:
+def _variants(unit: CallUnit, layouts: list[tuple[int, Rows, IntArray]]) -> Variants:
     strategies = {
         name: concatenate([rows.strategies[name].take(index) for _, rows, index in layouts])
         for name in unit.calls
@@ -157,6 +116,17 @@ def _variants(unit: CallUnit, layouts: list[tuple[int, _Rows, IntArray]]) -> Var
     )
 
 
+def options_key(instance: Instance, scope: Scope, unit: CallUnit) -> Hashable:
+    """Equal for classes of plans in which the unit has the same options.
+
+    A trainer's are the same at every staleness as a rule.
+    """
+    staleness = scope.staleness if depends_on_staleness(instance, scope, unit) else None
+    beside = scope.beside_trainer and unit.name in instance.engines
+    limits = scope.memory_share, scope.few_sizes
+    return scope.space.name, unit, scope.placement, staleness, beside, *limits
+
+
 def depends_on_staleness(instance: Instance, scope: Scope, unit: CallUnit) -> bool:
     """True when the unit's options may differ between plans of different staleness."""
     kinds = {instance.call(name).kind for name in unit.calls}
@@ -169,7 +139,7 @@ def depends_on_staleness(instance: Instance, scope: Scope, unit: CallUnit) -> bo
 
 def _assemble(
     unit: CallUnit,
-    parts: list[tuple[int, _Rows, npt.NDArray[np.bool_]]],
+    parts: list[tuple[int, Rows, npt.NDArray[np.bool_]]],
     costed: int,
     variants: Variants,
 ) -> UnitOptions:
@@ -203,22 +173,17 @@ def _assemble(
     )
 
 
-def concatenate(parts: list[StrategyArrays]) -> StrategyArrays:
-    """Rows of all parts one after another; no parts give no rows."""
-    if not parts:
-        return StrategyArrays.from_columns({}, 0)
-    return StrategyArrays(
-        **{
-            field.name: np.concatenate([getattr(part, field.name) for part in parts])
-            for field in fields(StrategyArrays)
-        }
-    )
-
-
-def _group_rows(instance: Instance, scope: Scope, calls: list[Call], group: NodeGroup) -> _Rows:
+def _group_rows(instance: Instance, scope: Scope, calls: list[Call], group: NodeGroup) -> Rows:
     """Join the calls of a unit over equal layouts on one node group."""
+    if calls[0].name in instance.copies:
+        return copy_rows(instance, scope, calls, group, arriving=True)
     lead = next((call for call in calls if call.kind == "train"), calls[0])
-    context = instance.context(lead, group, scope.staleness)
+    context = instance.context(
+        lead,
+        group,
+        scope.staleness,
+        beside_trainer=lead.kind == "generate" and scope.beside_trainer,
+    )
     strategies = enumerate_candidates(
         lead,
         context.model,
@@ -234,7 +199,7 @@ def _group_rows(instance: Instance, scope: Scope, calls: list[Call], group: Node
     costs = call_costs(context, strategies)
     others = [call for call in calls if call is not lead]
     if not others:
-        return _rows([lead], [strategies], [costs], calls, len(strategies))
+        return rows_of([lead], [strategies], [costs], calls, len(strategies))
     # What cannot run at all, or never fits, is not worth joining.
     usable = scope.capacity_bytes(group.device, instance.framework)
     runs = np.isfinite(costs.time_s)
@@ -248,7 +213,11 @@ def _group_rows(instance: Instance, scope: Scope, calls: list[Call], group: Node
         other = call_costs(instance.context(call, group, scope.staleness), forward)
         columns.append(forward.take(forward_rows))
         parts.append(other.take(forward_rows))
-    return _rows([lead, *others], columns, parts, calls, priced + len(others) * len(forward))
+    rows = rows_of([lead, *others], columns, parts, calls, priced + len(others) * len(forward))
+    own = [call for call in others if call.role == lead.role]
+    if not scope.space.reallocation or len(own) < len(others) or lead.kind != "train":
+        return rows
+    return merged(rows, relaid_rows(instance, scope, lead, strategies, costs, others, group))
 
 
 def _join(
@@ -289,24 +258,3 @@ def _join(
         lead.micro_batch_sequences[lead_rows] == forward.micro_batch_sequences[forward_rows]
     )
     return lead_rows[legal], forward_rows[legal], forward
-
-
-def _rows(
-    names: list[Call],
-    strategies: list[StrategyArrays],
-    costs: list[CallCosts],
-    calls: list[Call],
-    costed: int,
-) -> _Rows:
-    by_name = {
-        call.name: (rows, cost) for call, rows, cost in zip(names, strategies, costs, strict=True)
-    }
-    ordered = [by_name[call.name] for call in calls]
-    return _Rows(
-        strategies={call.name: rows for call, (rows, _) in zip(calls, ordered, strict=True)},
-        time_s=np.stack([cost.time_s for _, cost in ordered], axis=1),
-        peak_bytes=np.stack([cost.peak_bytes for _, cost in ordered], axis=1),
-        resident_bytes=np.max([cost.resident_bytes for _, cost in ordered], axis=0),
-        host_bytes=np.max([cost.host_bytes_per_device for _, cost in ordered], axis=0),
-        costed=costed,
-    )

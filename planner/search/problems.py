@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.schema import SearchSpace
-from planner.search.options import Scope, UnitOptions
+from planner.search.options import UnitOptions
 from planner.search.problem import PlacementProblem, WeightSync
+from planner.search.scope import Scope
+from planner.simulate.copies import copy_name, forward_calls
 from planner.simulate.instance import Instance
+from planner.workload.units import CallUnit, with_copies
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -29,8 +34,50 @@ def scopes(instance: Instance, space: SearchSpace, memory_share: float) -> list[
         for placement in placements:
             if staleness > 0 and placement == "colocated":
                 continue  # samples cannot be generated while the same devices train
-            found.append(Scope(space, placement, staleness, memory_share))
+            apart = [False]
+            if placement == "free" and staleness > 0:
+                # An engine that flows cannot take turns with a trainer.
+                apart = [True]
+            elif placement == "free" and _residue_matters(instance):
+                apart = [False, True]
+            found += [
+                Scope(space, placement, staleness, memory_share, each, copied)
+                for each in apart
+                for copied in _copied(instance, space)
+                if placement == "free" or not copied
+            ]
     return found
+
+
+def _copied(instance: Instance, space: SearchSpace) -> list[tuple[str, ...]]:
+    """Trainers whose forward passes leave their devices: none, or one of them.
+
+    Copies on the trainer's own devices are options of its unit and need no class. Classes in which
+    several trainers' passes leave cost ten times as long to solve, and gained nothing in trials.
+    """
+    if not space.reallocation:
+        return [()]
+    return [(), *((unit.name,) for unit in instance.units if forward_calls(instance, unit))]
+
+
+def class_instance(instance: Instance, scope: Scope) -> Instance:
+    """The instance with the units that the class of plans has."""
+    copies = [
+        CallUnit(copy_name(unit.name), forward_calls(instance, unit))
+        for unit in instance.units
+        if unit.name in scope.copied
+    ]
+    return replace(instance, units=with_copies(instance.units, copies)) if copies else instance
+
+
+def _residue_matters(instance: Instance) -> bool:
+    """Whether an engine has more room on devices that no trainer uses.
+
+    Then engines apart from the trainers are a class of their own: in the other one the residue
+    counts whether or not they share devices, which can only make its plans slower than they are.
+    """
+    residue = instance.engine.value("trainer_residue_bytes")
+    return residue > 0 and bool(instance.engines) and bool(instance.trainers)
 
 
 def placement_problem(
@@ -75,13 +122,10 @@ def _relations(instance: Instance, scope: Scope) -> tuple[Pairs, Pairs]:
     # Engines of one rollout answer each other turn by turn, so none can sleep.
     apart = {(first, second) for first in engines for second in engines if first < second}
     if scope.placement == "free":
-        if scope.staleness == 0:
+        if not scope.engine_apart:
             return (), tuple(sorted(apart))
-        # An engine whose weights are in training cannot take turns with the trainer and flow.
-        flowing = [
-            (sync.receiver, sync.trainer) for sync in instance.syncs if sync.receiver in engines
-        ]
-        return (), tuple(dict.fromkeys([*flowing, *sorted(apart)]))
+        flowing = [(engine, trainer) for engine in engines for trainer in instance.trainers]
+        return (), (*flowing, *sorted(apart))
     own = [name for name in scope.space.own_devices.get(scope.placement, ()) if name in names]
     together = [
         name

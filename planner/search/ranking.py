@@ -10,10 +10,12 @@ import numpy as np
 from planner.schema import Assignment, Mesh, Plan, Prediction, SearchSpace
 from planner.search.infeasible import Attempt
 from planner.search.objectives import Goal
-from planner.search.options import Scope, UnitOptions
+from planner.search.options import UnitOptions
 from planner.search.placement import PlacementSolution
+from planner.search.scope import Scope
 from planner.search.words import placement_words
 from planner.simulate.bounds import work_depth_bound_s
+from planner.simulate.copies import of_assignment
 from planner.simulate.evaluate import evaluate_instance, used_devices
 from planner.simulate.instance import Instance
 from planner.simulate.prices import price_assignments
@@ -56,10 +58,10 @@ def rank_plans(
     for each in classes:
         bound_s = work_depth_bound_s(instance, each.scope.staleness) if each.result.solutions else 0
         solved = [
-            to_assignment(instance, each.scope, each.options, solution)
+            to_assignment(each.instance, each.scope, each.options, solution)
             for solution in each.result.solutions
         ]
-        variants = _with_variants(instance, each, solved[0]) if solved else ()
+        variants = _with_variants(each.instance, each, solved[0]) if solved else ()
         assignments = (*solved, *variants)
         prices = price_assignments(instance, assignments)
         for assignment in assignments:
@@ -97,7 +99,7 @@ def to_plan(
         **{name: getattr(prediction, name) for name in type(prediction).model_fields},
         rank=1,
         tie_with_best=True,
-        placement=placement_words(instance, assignment),
+        placement=placement_words(of_assignment(instance, assignment), assignment),
         assignment=assignment,
         devices=used_devices(assignment),
         bound_s=0.0,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+import numpy as np
+
 from planner.catalog.spaces import load_space
 from planner.cost.arrays import CallCosts
 from planner.cost.memory import usable_bytes, verdict
@@ -22,6 +24,7 @@ from planner.schema import (
 from planner.schema.plan import MemoryVerdict
 from planner.simulate.bounds import work_depth_bound_s
 from planner.simulate.check import check_assignment
+from planner.simulate.copies import of_assignment, on_copy, transfer_s
 from planner.simulate.instance import Instance, make_instance
 from planner.simulate.prices import Prices, price_assignments, price_key
 from planner.simulate.schedule import DeviceRange, Schedule, schedule_on_meshes
@@ -44,12 +47,14 @@ def evaluate(plan: Plan | Assignment, workload: Workload, cluster: Cluster) -> P
     strategy's degrees do not multiply to its mesh's devices.
     """
     assignment = plan.assignment if isinstance(plan, Plan) else plan
+    space = load_space(assignment.space)
     instance = make_instance(
         workload,
         cluster,
         framework=assignment.framework,
         engine=assignment.engine,
-        reference_shares_actor_layout=load_space(assignment.space).reference_shares_actor_layout,
+        reference_shares_actor_layout=space.reference_shares_actor_layout,
+        reallocates=space.reallocation,
     )
     return evaluate_instance(instance, assignment)
 
@@ -63,6 +68,7 @@ def evaluate_instance(
 ) -> Prediction:
     """`evaluate` with everything loaded; `bound_s` is the work-depth bound if it is known, and
     `prices` those of the assignment's calls (`price_assignments`)."""
+    instance = of_assignment(instance, assignment)
     check_assignment(instance, assignment)
     if prices is None:
         prices = price_assignments(instance, [assignment])
@@ -128,7 +134,7 @@ def _union(meshes: list[Mesh]) -> int:
 
 
 def _price(instance: Instance, assignment: Assignment, call: Call, prices: Prices) -> CallCosts:
-    costs = prices[price_key(assignment, call)]
+    costs = prices[price_key(instance, assignment, call)]
     if not math.isfinite(costs.time_s[0]):
         group = instance.cluster.group(assignment.meshes[call.name].group)
         raise InputError(
@@ -137,6 +143,8 @@ def _price(instance: Instance, assignment: Assignment, call: Call, prices: Price
             where=f"assignment: strategies.{call.name}",
             remedy="Split the model over more devices or raise memory_fraction",
         )
+    if call.name in instance.copies:
+        return on_copy(costs, np.array([transfer_s(instance, assignment, call.name)]))
     return costs
 
 

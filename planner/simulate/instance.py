@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from planner.catalog.frameworks import load_framework
@@ -11,6 +12,7 @@ from planner.cost.kernel_tables import load_kernels
 from planner.cost.kernels import KernelTable
 from planner.cost.transfer import step_fixed_s, weight_sync_s
 from planner.schema import Call, Cluster, FrameworkProfile, ModelSpec, NodeGroup, Workload
+from planner.schema.workload import CallKind
 from planner.workload.algorithms import build_graph
 from planner.workload.calls import workload_of
 from planner.workload.environment import environment_s, pool_s
@@ -39,13 +41,16 @@ class Instance:
     engine: FrameworkProfile
     kernels: dict[str, KernelTable]
     """Node group -> kernel table."""
+    reallocates: bool = False
+    """Whether a trained model's forward passes may run on a copy of its own, whose weights are
+    reallocated from the trainer in every step."""
 
     def call(self, name: str) -> Call:
         """The call named `name`."""
         call: Call = self.graph.nodes[name]["call"]
         return call
 
-    @property
+    @cached_property
     def calls(self) -> tuple[Call, ...]:
         """All calls in a topological order that does not depend on insertion order."""
         return calls_in_order(self.graph)
@@ -89,8 +94,13 @@ class Instance:
         """The unit of a call; None for calls on CPUs."""
         return next((unit for unit in self.units if call_name in unit.calls), None)
 
-    def context(self, call: Call, group: NodeGroup, staleness: int) -> CallContext:
-        """Everything the cost functions need for a call on a node group."""
+    def context(
+        self, call: Call, group: NodeGroup, staleness: int, *, beside_trainer: bool = False
+    ) -> CallContext:
+        """Everything the cost functions need for a call on a node group.
+
+        `beside_trainer` is True when the call's devices are also those of a trainer.
+        """
         unit = self.unit_of(call.name)
         assert unit is not None, f"{call.name} runs on no device"
         return CallContext(
@@ -103,20 +113,45 @@ class Instance:
             kernels=self.kernels[group.name],
             trained=any(self.call(name).kind == "train" for name in unit.calls),
             staleness=staleness,
+            beside_trainer=beside_trainer,
         )
 
-    @property
+    @cached_property
     def syncs(self) -> tuple[WeightTransfer, ...]:
-        """Weight transfers of a step, from each trained role to the units with other copies."""
+        """Weight syncs of a step, from each trained role to its engines."""
+        return tuple(each for each in self._transfers if each.kind == "engine")
+
+    @cached_property
+    def copies(self) -> dict[str, str]:
+        """Forward calls that run on a copy of the trainer's model, with the training call whose
+        weights they receive before they start."""
+        receivers = {each.receiver: each.after_call for each in self._transfers}
+        return {
+            name: receivers[unit.name]
+            for unit in self.units
+            if unit.name in receivers and unit.name not in self.engines
+            for name in unit.calls
+        }
+
+    @cached_property
+    def _transfers(self) -> tuple[WeightTransfer, ...]:
         return transfers_of(self.graph, self.units)
 
-    @property
+    @cached_property
+    def trainers(self) -> tuple[str, ...]:
+        """Units that train."""
+        return self._units_with("train")
+
+    @cached_property
     def engines(self) -> tuple[str, ...]:
         """Units that generate."""
+        return self._units_with("generate")
+
+    def _units_with(self, kind: CallKind) -> tuple[str, ...]:
         return tuple(
             unit.name
             for unit in self.units
-            if any(self.call(name).kind == "generate" for name in unit.calls)
+            if any(self.call(name).kind == kind for name in unit.calls)
         )
 
     def sync_s(self, sync: WeightTransfer, *, shared: bool) -> float:
@@ -139,6 +174,7 @@ def make_instance(
     framework: str,
     engine: str,
     reference_shares_actor_layout: bool,
+    reallocates: bool = False,
 ) -> Instance:
     """Load profiles and kernel tables, build the iteration graph.
 
@@ -153,4 +189,5 @@ def make_instance(
         framework=load_framework(framework),
         engine=load_framework(engine),
         kernels={group.name: load_kernels(group.device) for group in cluster.groups},
+        reallocates=reallocates,
     )

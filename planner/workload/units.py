@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from planner.schema import Call
 from planner.workload.graph import calls_in_order
@@ -30,6 +30,8 @@ class WeightTransfer(NamedTuple):
 
     name: str
     """Name of the event: `weight_sync` to the engine of the actor, `weight_sync:UNIT` to others."""
+    kind: Literal["engine", "copy"]
+    """To a generation engine, or to a second copy of the trainer's model for forward passes."""
     role: str
     """The model that is trained."""
     trainer: str
@@ -57,6 +59,7 @@ def transfers_of(graph: nx.DiGraph, units: Sequence[CallUnit]) -> tuple[WeightTr
 
     calls = calls_in_order(graph)
     unit_of = {name: unit.name for unit in units for name in unit.calls}
+    engines = {unit_of[call.name] for call in calls if call.kind == "generate"}
     trained = {call.role: call.name for call in calls if call.kind == "train"}
     found: dict[tuple[str, str], WeightTransfer] = {}
     for call in calls:
@@ -66,6 +69,7 @@ def transfers_of(graph: nx.DiGraph, units: Sequence[CallUnit]) -> tuple[WeightTr
         receiver = unit_of[call.name]
         transfer = WeightTransfer(
             name=SYNC if receiver == ENGINE else f"{SYNC}:{receiver}",
+            kind="engine" if receiver in engines else "copy",
             role=call.role,
             trainer=unit_of[train],
             receiver=receiver,
@@ -91,6 +95,16 @@ def units_of(
             name = _unit_name(call, reference_shares_actor_layout)
             grouped.setdefault(name, []).append(call.name)
     return tuple(CallUnit(name, tuple(names)) for name, names in grouped.items())
+
+
+def with_copies(units: Sequence[CallUnit], copies: Sequence[CallUnit]) -> tuple[CallUnit, ...]:
+    """The units with the calls of `copies` taken out of theirs and put into units of their own."""
+    moved = {name for copy in copies for name in copy.calls}
+    kept = [
+        CallUnit(unit.name, tuple(name for name in unit.calls if name not in moved))
+        for unit in units
+    ]
+    return tuple(unit for unit in [*kept, *copies] if unit.calls)
 
 
 def _unit_name(call: Call, reference_shares_actor_layout: bool) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from generation_inputs import (
@@ -207,9 +209,11 @@ lengths = st.builds(
     samples=st.sampled_from([2, 8, 32]),
     staleness=st.integers(0, 3),
     model=st.sampled_from([TINY, TINY_MOE]),
+    beside_trainer=st.booleans(),
 )
-def test_laws(response, samples, staleness, model) -> None:
+def test_laws(response, samples, staleness, model, beside_trainer) -> None:
     ctx = context(model, response=response, samples=samples, staleness=staleness)
+    ctx = replace(ctx, beside_trainer=beside_trainer)
     cost = generate_cost(ctx, GRID)
     assert tuple(cost.time_parts_s) == PARTS
     assert np.isfinite(cost.time_s).all()
@@ -218,7 +222,7 @@ def test_laws(response, samples, staleness, model) -> None:
     assert (cost.time_s >= cost.bound_s * (1 - 1e-9)).all()
     np.testing.assert_allclose(sum(cost.memory_parts_bytes.values()), cost.peak_bytes, rtol=1e-12)
     reserved = 0.9 * ctx.group.device.memory_bytes
-    if staleness == 0:
+    if beside_trainer:
         reserved -= ctx.engine.value("trainer_residue_bytes")
     np.testing.assert_allclose(cost.peak_bytes, reserved, rtol=1e-12)
     assert len(np.unique(cost.useful_flop)) == 1
