@@ -89,26 +89,26 @@ class StepTable:
         """
         pp = self.shapes.pp[shape].astype(np.float64)[:, None]
         micro = np.maximum(running / pp, 1.0)
-        low, part = _position(self.batch, micro)
+        low, part = position(self.batch, micro)
         wide, low_wide, part_wide = micro, low, part
         if rows != 1.0:
             wide = micro * rows
-            low_wide, part_wide = _position(self.batch, wide)
+            low_wide, part_wide = position(self.batch, wide)
         at, rest_wide = shape[:, None] * len(self.batch) + low_wide, 1.0 - part_wide
-        weights = pp * _along(self.head_s, at, part_wide, rest_wide)
-        weights += _along(self.layers_s, at, part_wide, rest_wide)
-        communication = _along(self.collectives_s, at, part_wide, rest_wide)
+        weights = pp * along(self.head_s, at, part_wide, rest_wide)
+        weights += along(self.layers_s, at, part_wide, rest_wide)
+        communication = along(self.collectives_s, at, part_wide, rest_wide)
         if (pp > 1).any():
             communication += self._stage_transfers_s(shape, wide)
         rest = 1.0 - part
-        low_kv, part_kv = _position(self.kv_tokens, kv_tokens)
+        low_kv, part_kv = position(self.kv_tokens, kv_tokens)
         columns = len(self.kv_tokens)
         at = (shape[:, None] * len(self.batch) + low) * columns
         at += low_kv
-        attention = _along(self.attention_s, at, part, rest, columns)
+        attention = along(self.attention_s, at, part, rest, columns)
         attention *= 1.0 - part_kv
         at += 1
-        longer = _along(self.attention_s, at, part, rest, columns)
+        longer = along(self.attention_s, at, part, rest, columns)
         longer *= part_kv
         attention += longer
         overhead = overhead_s(self.context, pp, running)
@@ -120,12 +120,12 @@ class StepTable:
 
     def chunk(self, shape: IntArray, tokens: FloatArray) -> StepParts:
         """Parts of all layers for `tokens` [u] prompt tokens in one go, attention left out."""
-        low, part = _position(self.batch, tokens)
+        low, part = position(self.batch, tokens)
         at, rest = shape * len(self.batch) + low, 1.0 - part
         pp = self.shapes.pp[shape].astype(np.float64)
-        communication = _along(self.collectives_s, at, part, rest)
+        communication = along(self.collectives_s, at, part, rest)
         return StepParts(
-            weights_s=_along(self.layers_s, at, part, rest),
+            weights_s=along(self.layers_s, at, part, rest),
             attention_s=np.zeros_like(communication),
             communication_s=communication + self._stage_transfers_s(shape, tokens[:, None])[:, 0],
             overhead_s=overhead_s(self.context, pp, np.zeros_like(tokens)),
@@ -201,7 +201,7 @@ def _batch_grid(most: float) -> FloatArray:
     return np.concatenate([np.arange(1.0, 9.0), beyond])
 
 
-def _position(grid: FloatArray, value: FloatArray) -> tuple[IntArray, FloatArray]:
+def position(grid: FloatArray, value: FloatArray) -> tuple[IntArray, FloatArray]:
     """Cell of each value and its relative place in it; beyond the ends the line goes on."""
     low = np.searchsorted(grid, value, side="right")
     low -= 1
@@ -211,7 +211,7 @@ def _position(grid: FloatArray, value: FloatArray) -> tuple[IntArray, FloatArray
     return low, part
 
 
-def _along(
+def along(
     table: FloatArray, at: IntArray, part: FloatArray, rest: FloatArray, stride: int = 1
 ) -> FloatArray:
     """`rest` (1 - `part`) of the elements `at` (flat indices) and `part` of `at + stride`."""

@@ -6,22 +6,21 @@ engine is a flow at a constant batch size, so the time of a step is work over th
 responses run as slots allow and as can end within 1 + k steps. An engine that may flow can also
 drain, so the faster of both counts.
 
-A trajectory that waits for its environment keeps its cache, so that of R in flight only
-B = R tau(B) / (tau(B) + e) decode, with e the wait for each token (Little's law). Rounds of dynamic
-sampling follow one another.
+Trajectories that wait for their environment keep their cache (`pace`). Rounds of dynamic sampling
+follow one another.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost.arrays import DTYPES, CallCosts, FloatArray, IntArray, StrategyArrays
 from planner.cost.bounds import bound_s
 from planner.cost.context import CallContext
-from planner.cost.decode import StepParts, StepTable, depth_per_token, step_table
+from planner.cost.decode import StepTable, depth_per_token, step_table
 from planner.cost.distinct import distinct
 from planner.cost.engine_kernels import (
     EngineShapes,
@@ -35,13 +34,13 @@ from planner.cost.flops import layer_matrix_parameters as matrix_parameters
 from planner.cost.kernel_work import DTYPE_BYTES
 from planner.cost.lengths import LengthMoments, length_moments, sequence_moments
 from planner.cost.occupancy import LengthCells, Occupancy, drain_batch, length_cells
+from planner.cost.pace import Pace, pace
 from planner.cost.parameters import count_parameters, window_layer_mask
 from planner.cost.weight_formats import uniform
-from planner.workload.decoding import DecodeMode, decode_mode
+from planner.workload.decoding import decode_mode
 from planner.workload.turns import (
     answer_pool_s,
     later_prefill,
-    waiting_s_per_token,
     waiting_tail_s,
 )
 
@@ -53,10 +52,8 @@ PARTS = (
     "engine_overhead",
     "tail",
     "environment",
+    "environment_pool",
 )
-_WAITING_ROUNDS = 12
-"""Iterations of the number that decode while others wait; it falls to its fixed point from above,
-and what is left after these is below 0.1 % of it for waits up to a hundred times a step."""
 _TAIL_SHARE = 0.5
 """Below this share of the full batch a decode step counts as tail."""
 _BLOCK = 512
@@ -118,6 +115,7 @@ def _distinct_costs(context: CallContext, u: StrategyArrays) -> CallCosts:
         chunk = context.engine.value("max_batched_tokens")
         most_rows = max(chunk, float(most) * mode.rows)
         table = step_table(context, shapes, uniform(DTYPES[code]), most_rows)
+        speed = pace(table)
         # Memory and the limit on running sequences count only as far as they leave slots.
         useful = _useful_slots(context, engines)
         # In this order engines of a block share their batch and slots, hence their moments.
@@ -127,9 +125,9 @@ def _distinct_costs(context: CallContext, u: StrategyArrays) -> CallCosts:
         moved = np.zeros(len(alike))
         for start in range(0, len(alike), _BLOCK):
             block = slice(start, start + _BLOCK)
-            times, moved[block] = _times(context, cells, table, engines.take(alike[block]))
-            for name in PARTS:
-                some[name][block] = times[name]
+            times, moved[block] = _times(context, cells, speed, engines.take(alike[block]))
+            for name, seconds in times.items():
+                some[name][block] = seconds
         traffic[chosen] = moved[inverse]
         for name in PARTS:
             parts[name][chosen] = some[name][inverse]
@@ -184,21 +182,21 @@ def useful_flop(context: CallContext) -> float:
 
 
 def _times(
-    context: CallContext, cells: LengthCells, table: StepTable, engines: _Engines
+    context: CallContext, cells: LengthCells, speed: Pace, engines: _Engines
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """(seconds by part, bytes moved) of engines that run the table's dtype, arrays [u]."""
     prompt = length_moments(context.workload.prompt_length)
-    prefill = _prefill_s(context, table, engines, prompt)
-    prefill = prefill + _later_prefill_s(context, table, engines)
+    prefill = _prefill_s(context, speed.table, engines, prompt)
+    prefill = prefill + _later_prefill_s(context, speed.table, engines)
 
     full_replicas = context.call.sequences / engines.sequences
     draining = drain_batch(cells, engines.sequences, engines.slots, full_replicas)
-    parts = _decode_parts(table, engines, draining, prompt.mean)
+    parts = _decode_parts(speed, engines, draining, prompt.mean)
     parts["environment"] += waiting_tail_s(context.workload, float(context.call.sequences))
     traffic = _traffic_bytes(context, engines, draining, prompt.mean)
     if context.staleness > 0:
         flowing = _flow(context, cells, engines)
-        flow_parts = _decode_parts(table, engines, flowing, prompt.mean)
+        flow_parts = _decode_parts(speed, engines, flowing, prompt.mean)
         better = np.sum(list(flow_parts.values()), axis=0) < np.sum(list(parts.values()), axis=0)
         parts = {name: np.where(better, flow_parts[name], parts[name]) for name in parts}
         flow_traffic = _traffic_bytes(context, engines, flowing, prompt.mean)
@@ -232,15 +230,12 @@ def _flow(context: CallContext, cells: LengthCells, engines: _Engines) -> Occupa
 
 
 def _decode_parts(
-    table: StepTable, engines: _Engines, occupancy: Occupancy, prompt_tokens: float
+    speed: Pace, engines: _Engines, occupancy: Occupancy, prompt_tokens: float
 ) -> dict[str, FloatArray]:
     """Seconds of all decode steps by part; steps far below the full batch count as tail."""
-    workload = table.context.workload
-    mode = decode_mode(workload)
-    kv_tokens = prompt_tokens + workload.context_growth * occupancy.age
-    passes = occupancy.steps * mode.passes_per_token
-    waiting_s = waiting_s_per_token(workload) / mode.passes_per_token
-    step = _step(table, engines.shape, occupancy.running, kv_tokens, waiting_s, mode)
+    growth = speed.table.context.workload.context_growth
+    passes = occupancy.steps * speed.mode.passes_per_token
+    step = speed.step(engines.shape, occupancy.running, prompt_tokens + growth * occupancy.age)
     # The batch only shrinks, so the first moment is the fullest.
     body = passes * (occupancy.running >= _TAIL_SHARE * occupancy.running[:, :1])
     rest = passes - body
@@ -250,29 +245,8 @@ def _decode_parts(
         "tp_communication": (body * step.communication_s).sum(axis=1),
         "engine_overhead": (body * step.overhead_s).sum(axis=1),
         "tail": (rest * step.total_s).sum(axis=1),
-        "environment": (passes * waiting_s).sum(axis=1),
+        "environment": (passes * speed.waiting_s).sum(axis=1),
     }
-
-
-def _step(
-    table: StepTable,
-    shape: IntArray,
-    in_flight: FloatArray,
-    kv_tokens: FloatArray,
-    waiting_s: float,
-    mode: DecodeMode,
-) -> StepParts:
-    """Parts of one pass when of `in_flight` [u, g] sequences some wait for their environment."""
-    step = table.step(shape, in_flight, kv_tokens, mode.rows)
-    if mode.draft_share:
-        draft_s = mode.draft_share * table.step(shape, in_flight, kv_tokens).total_s
-        step = replace(step, weights_s=step.weights_s + draft_s)
-    if waiting_s <= 0.0:
-        return step
-    for _ in range(_WAITING_ROUNDS):
-        running = np.maximum(in_flight * step.total_s / (step.total_s + waiting_s), 1.0)
-        step = _step(table, shape, running, kv_tokens, 0.0, mode)
-    return step
 
 
 def _add_pool(context: CallContext, parts: dict[str, FloatArray]) -> None:
@@ -280,7 +254,7 @@ def _add_pool(context: CallContext, parts: dict[str, FloatArray]) -> None:
     pool_s = answer_pool_s(context.workload, float(context.call.sequences))
     if pool_s > 0.0:
         busy_s = np.sum(list(parts.values()), axis=0)
-        parts["environment"] = parts["environment"] + np.maximum(pool_s - busy_s, 0.0)
+        parts["environment_pool"] = np.maximum(pool_s - busy_s, 0.0)
 
 
 def _prefill_s(

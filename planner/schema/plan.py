@@ -77,6 +77,9 @@ class CallPrediction(Schema):
     included; `total` is their sum and `capacity` what a device offers."""
     memory_verdict: MemoryVerdict
     """fits, tight (fits with little room to spare) or does not fit; fits for kind environment."""
+    workers_needed: NonNegativeFloat | None = None
+    """Workers of the environment that keep pace with the policy, by Little's law: requests a second
+    x latency. A pool with fewer holds the step up. Null for calls without an environment."""
     work_flop: NonNegativeFloat
     """Useful and recomputed work of all devices, FLOP."""
     traffic_bytes: NonNegativeFloat

@@ -28,6 +28,8 @@ from planner.simulate.copies import of_assignment, on_copy, transfer_s
 from planner.simulate.instance import Instance, make_instance
 from planner.simulate.prices import Prices, price_assignments, price_key
 from planner.simulate.schedule import DeviceRange, Schedule, schedule_on_meshes
+from planner.workload.calls import workload_of
+from planner.workload.environment import workers_needed
 from planner.workload.units import CallUnit
 
 # A central interval that holds 80 % of a normal distribution is +-1.2816 standard deviations.
@@ -206,6 +208,7 @@ def _predict(
             bottleneck="environment",
             memory_bytes={},
             memory_verdict="fits",
+            workers_needed=_workers_needed(instance, call, costs),
             work_flop=0.0,
             traffic_bytes=0.0,
             depth=0,
@@ -225,11 +228,26 @@ def _predict(
         bottleneck=max(parts, key=lambda name: parts[name]) if parts else "none",
         memory_bytes=memory,
         memory_verdict=fits,
+        workers_needed=_workers_needed(instance, call, costs),
         work_flop=float(cost.work_flop[0]),
         traffic_bytes=float(cost.traffic_bytes[0]),
         depth=int(cost.depth[0]),
         bound_s=float(cost.bound_s[0]),
     )
+
+
+def _workers_needed(instance: Instance, call: Call, costs: dict[str, CallCosts]) -> float | None:
+    """Workers of the environment that do not slow generation down."""
+    if call.kind not in ("generate", "environment"):
+        return None
+    generates = [call.name]
+    if call.kind == "environment":
+        generates = [each.name for each in instance.calls if each.kind == "generate"]
+    generation_s = sum(
+        float(costs[name].time_s[0] - costs[name].time_parts_s["environment_pool"][0])
+        for name in generates
+    )
+    return workers_needed(workload_of(call, instance.workload), call, generation_s)
 
 
 def _memory(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from planner.schema import Workload
+from planner.schema import Call, Workload
 from planner.workload.lengths import survival, top_length
 from planner.workload.sampling import generated_sequences, round_prompts
-from planner.workload.turns import largest_lognormal
+from planner.workload.turns import answers, largest_lognormal, needed_workers
 
 
 def environment_s(workload: Workload, generation_s: float = math.inf) -> float:
@@ -35,6 +35,20 @@ def pool_s(workload: Workload) -> float:
     """Seconds that the pool of workers needs for all responses of a step."""
     environment = workload.environment
     return environment.latency_s * generated_sequences(workload) / environment.workers
+
+
+def workers_needed(workload: Workload, call: Call, generation_s: float) -> float | None:
+    """Workers that keep pace when generation takes `generation_s`; None without an environment.
+
+    Little's law: requests in work at the same time are their rate x their latency. For a generate
+    call these are the answers between turns, for an environment call the scores.
+    """
+    if call.kind == "environment":
+        return needed_workers(workload.environment, call.sequences, generation_s)
+    asked = answers(workload) * call.sequences * call.rounds
+    if call.kind != "generate" or asked * workload.turns.environment.latency_s <= 0.0:
+        return None
+    return needed_workers(workload.turns.environment, asked, generation_s)
 
 
 def _last_round(workload: Workload) -> float:
