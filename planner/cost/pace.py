@@ -21,7 +21,7 @@ from planner.workload.turns import waiting_s_per_token
 
 _ROUNDS = 12
 """Halvings and secants of the bracket round B. With the grid, decode and wait together are less
-than 1 % off for dense models and less than 3 % for expert layers (against plain iteration, H100)."""
+than 1 % off for dense models and 3 % for expert layers (against plain iteration, H100)."""
 
 
 @dataclass(frozen=True)
