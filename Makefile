@@ -44,7 +44,7 @@ launcher-test: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[distil]'
-	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+	for file in benchmarks/*.py benchmarks/guidelines; do $(BIN)/python $$file || exit 1; done
 
 # Figures of docs/accuracy.md; some minutes, as constants are refitted with groups left out.
 accuracy: $(VENV)/.installed
