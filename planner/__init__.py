@@ -1,9 +1,9 @@
 """rlmplan: parallelism plans for RL post-training of language models.
 
-The public API: `plan` searches, `pareto` plans for every number of devices,
-`evaluate` prices a given assignment,
-`analyze_plan` says what bounds a plan, `load_problem`,
-`load_model` and `parse_cluster` read inputs; the types are in `planner.schema`.
+The public API: `plan` searches, `pareto` plans for every number of devices, `plan_fleet` shares a
+cluster among jobs, `evaluate` prices a given assignment, `analyze_plan` says what bounds a plan,
+`load_problem`, `load_fleet`, `load_model` and `parse_cluster` read inputs; the types are in
+`planner.schema`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ __all__ = [
     "__version__",
     "analyze_plan",
     "evaluate",
+    "load_fleet",
     "load_model",
     "load_problem",
     "pareto",
     "parse_cluster",
     "plan",
+    "plan_fleet",
 ]
 
 if TYPE_CHECKING:
-    from planner.api import pareto, plan
+    from planner.api import pareto, plan, plan_fleet
+    from planner.catalog.fleet import load_fleet
     from planner.catalog.hardware import parse_cluster
     from planner.catalog.models import load_model
     from planner.catalog.workloads import load_problem
@@ -44,11 +47,13 @@ _HOME = {
     "PlanningCancelledError": "planner.errors",
     "analyze_plan": "planner.search.analysis",
     "evaluate": "planner.simulate.evaluate",
+    "load_fleet": "planner.catalog.fleet",
     "load_model": "planner.catalog.models",
     "load_problem": "planner.catalog.workloads",
     "pareto": "planner.api",
     "parse_cluster": "planner.catalog.hardware",
     "plan": "planner.api",
+    "plan_fleet": "planner.api",
 }
 
 

@@ -1,13 +1,16 @@
-"""`planner.plan`: the search, and which launchers can run what it found."""
+"""`planner.plan`: the search, and which launchers can run what it found. `planner.plan_fleet`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from planner.fleet.api import plan_fleet
 from planner.launchers import launchers_for
 from planner.schema import Cluster, Limits, ParetoFront, PlanSet, SearchSpace, Workload
 from planner.search import api, front
 from planner.search.sizes import Size
+
+__all__ = ["pareto", "plan", "plan_fleet"]
 
 
 def plan(

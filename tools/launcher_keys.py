@@ -1,20 +1,27 @@
 """Writes planner/launchers/keys/NAME.json: a launcher's settings with their defaults.
 
-    python tools/launcher_keys.py yaml NAME SOURCE-TEXT FILE... [--open SECTION ...]
-        [--add KEY ...]
+    python tools/launcher_keys.py yaml   NAME SOURCE-TEXT FILE...
+    python tools/launcher_keys.py source NAME SOURCE-TEXT FILE... [--prefix a b]
+    python tools/launcher_keys.py parser NAME SOURCE-TEXT MODULE:FUNCTION
 
-The files are the launcher's own reference configurations, later ones over earlier ones. Sections
-named with --open (profilers, engine arguments) take any key and are left out.
+yaml: the files are the launcher's own reference configurations, later ones over earlier ones.
+source: calls of `add_argument` in Python files, which are parsed, not run; `--prefix` gives the
+values of a loop variable in option names. parser: a function that adds the launcher's options to an
+argparse parser, or a dataclass of options; needs a Python in which the launcher can be imported.
+Sections named with --open take any key and are left out; --add names keys that no file sets.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import dataclasses
+import importlib
 import json
+import sys
+import typing
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 KEYS = Path(__file__).parents[1] / "planner" / "launchers" / "keys"
 
@@ -28,20 +35,97 @@ def flatten(content: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def from_yaml(files: list[str]) -> dict[str, Any]:
+    import yaml
+
+    keys: dict[str, Any] = {}
+    for file in files:
+        content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        content.pop("defaults", None)
+        keys |= flatten(content)
+    return keys
+
+
+def from_source(files: list[str], prefixes: list[str]) -> dict[str, Any]:
+    keys: dict[str, Any] = {}
+    for file in files:
+        for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))):
+            called = node.func if isinstance(node, ast.Call) else None
+            name = getattr(called, "attr", None) or getattr(called, "id", None)
+            if isinstance(node, ast.Call) and name in ("add_argument", "reset_arg"):
+                for option in options_of(node, prefixes):
+                    keys[option] = default_of(node)
+    return keys
+
+
+def options_of(node: ast.Call, prefixes: list[str]) -> list[str]:
+    found = []
+    for part in node.args:
+        if isinstance(part, ast.Constant) and str(part.value).startswith("--"):
+            found.append(str(part.value)[2:])
+        elif isinstance(part, ast.JoinedStr):
+            for prefix in prefixes:
+                text = "".join(
+                    str(piece.value) if isinstance(piece, ast.Constant) else prefix
+                    for piece in part.values
+                )
+                if text.startswith("--"):
+                    found.append(text[2:])
+    return found
+
+
+def default_of(node: ast.Call) -> Any:
+    words = {word.arg: word.value for word in node.keywords}
+    try:
+        return ast.literal_eval(words["default"])
+    except KeyError:
+        action = words.get("action")
+        switch = isinstance(action, ast.Constant) and action.value == "store_true"
+        return False if switch else None
+    except ValueError:
+        return None
+
+
+def from_parser(target: str) -> dict[str, Any]:
+    if not hasattr(typing, "override"):  # some launchers target a later Python
+        typing.override = lambda function: function  # type: ignore[attr-defined]
+    module, _, name = target.partition(":")
+    found = getattr(importlib.import_module(module), name)
+    if dataclasses.is_dataclass(found):
+        return {field.name: plain(field.default) for field in dataclasses.fields(found)}
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    found(parser)
+    return {
+        option[2:]: plain(action.default)
+        for action in parser._actions
+        for option in action.option_strings
+        if option.startswith("--")
+    }
+
+
+def plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | list | None) else None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=["yaml"])
+    parser.add_argument("kind", choices=["yaml", "source", "parser"])
     parser.add_argument("name")
     parser.add_argument("source")
-    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--prefix", nargs="*", default=[])
     parser.add_argument("--open", nargs="*", default=[])
     parser.add_argument("--add", nargs="*", default=[], help="keys that no file sets")
     options = parser.parse_args()
-    keys: dict[str, Any] = {}
-    for file in options.files:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        content.pop("defaults", None)
-        keys |= flatten(content)
+    sys.path.insert(0, ".")
+    if options.kind == "yaml":
+        keys = from_yaml(options.files)
+    elif options.kind == "source":
+        keys = from_source(options.files, options.prefix)
+    else:
+        keys = {}
+        for target in options.files:
+            keys |= from_parser(target)
     keys = dict.fromkeys(options.add) | keys
     closed = {
         key: value

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from planner import __version__
-from planner.cli import analyze, catalog, export, pareto, plan, validate, workloads
+from planner.cli import analyze, catalog, check, export, fleet, pareto, plan, validate, workloads
 from planner.errors import PlannerError
 
 app = typer.Typer(
@@ -37,7 +37,9 @@ def _main(
 plan.register(app)
 analyze.register(app)
 pareto.register(app)
+fleet.register(app)
 export.register(app)
+check.register(app)
 catalog.register(app)
 validate.register(app)
 workloads.register(app)

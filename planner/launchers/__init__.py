@@ -35,6 +35,8 @@ def launchers_for(plan: Plan, workload: Workload, cluster: Cluster) -> tuple[str
 
 def _launchers() -> dict[str, Launcher]:
     from planner.launchers.nemo_rl import NemoRl
+    from planner.launchers.openrlhf import OpenRlhf
     from planner.launchers.verl import Verl
 
-    return {launcher.name: launcher for launcher in (NemoRl(), Verl())}
+    found: tuple[Launcher, ...] = (NemoRl(), OpenRlhf(), Verl())
+    return {launcher.name: launcher for launcher in found}

@@ -11,7 +11,17 @@ from planner.cost.arrays import StrategyArrays
 from planner.cost.rule_values import Placement
 from planner.errors import InputError
 from planner.launchers.reading import Context, ReadConfig
-from planner.schema import Call, Cluster, Mesh, NodeGroup, Plan, SearchSpace, Strategy, Workload
+from planner.schema import (
+    Assignment,
+    Call,
+    Cluster,
+    Mesh,
+    NodeGroup,
+    Plan,
+    SearchSpace,
+    Strategy,
+    Workload,
+)
 from planner.search.candidates import LAYOUT_FIELDS
 from planner.search.legality import equal_micro_batch_mask, explain_illegal
 from planner.workload.algorithms import build_graph
@@ -69,8 +79,14 @@ class Launcher(Protocol):
         """
         ...
 
-    def settings(self, plan: Plan, workload: Workload, cluster: Cluster) -> dict[str, Any]:
-        """The launcher's own settings that carry the plan, keyed as `read` knows them."""
+    def settings(
+        self, assignment: Assignment, workload: Workload, cluster: Cluster
+    ) -> dict[str, Any]:
+        """The launcher's own settings that carry the assignment, keyed as `read` knows them.
+
+        It need not be legal: `check` shows with it what a change of one degree means in the
+        launcher's words.
+        """
         ...
 
     def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
@@ -117,9 +133,9 @@ class Layout:
         return self.strategies.get(call)
 
 
-def layout_of(plan: Plan) -> Layout:
+def layout_of(plan: Plan | Assignment) -> Layout:
     """The plan's strategies and meshes, with the placement in one word."""
-    assignment = plan.assignment
+    assignment = plan.assignment if isinstance(plan, Plan) else plan
     train, engine = assignment.meshes.get("actor_train"), assignment.meshes.get("generate")
     placement: Placement | None = None
     if train is not None and engine is not None:
@@ -197,15 +213,17 @@ def common_reasons(
             staleness=layout.staleness,
         )
         reasons += [f"{call.name}: {text}" for text in broken]
-    reasons += _unit_reasons(layout, calls)
+    reasons += _unit_reasons(layout, calls, space)
     reasons += _micro_batch_reasons(layout, calls, workload, group, space)
     reasons += _reward_reasons(layout, calls, space)
     return reasons
 
 
-def _unit_reasons(layout: Layout, calls: list[Call]) -> list[str]:
+def _unit_reasons(layout: Layout, calls: list[Call], space: SearchSpace) -> list[str]:
     reasons = []
     for call in calls:
+        if call.role == "reference" and not space.reference_shares_actor_layout:
+            continue  # a model of its own
         lead = "critic_train" if call.role == "critic" else "actor_train"
         if call.kind == "generate" or call.role == "reward" or lead not in layout.strategies:
             continue

@@ -29,7 +29,7 @@ from planner.launchers.nemo_rl_read import read_nemo_rl
 from planner.launchers.nemo_rl_script import launch_script
 from planner.launchers.reading import Context, ReadConfig
 from planner.launchers.sources import flatten
-from planner.schema import Cluster, ModelSpec, Plan, Strategy, Workload
+from planner.schema import Assignment, Cluster, ModelSpec, Plan, Strategy, Workload
 
 CONFIG_FILE = "nemo_rl.yaml"
 SCRIPT_FILE = "launch.sh"
@@ -76,9 +76,11 @@ class NemoRl:
         """What NeMo RL would run with these files; see `nemo_rl_read`."""
         return read_nemo_rl(files, overrides, context)
 
-    def settings(self, plan: Plan, workload: Workload, cluster: Cluster) -> dict[str, Any]:
-        """NeMo RL's keys that carry the plan."""
-        config = _config(layout_of(plan), workload, cluster)
+    def settings(
+        self, assignment: Assignment, workload: Workload, cluster: Cluster
+    ) -> dict[str, Any]:
+        """NeMo RL's keys that carry the assignment."""
+        config = _config(layout_of(assignment), workload, cluster)
         config.pop("defaults")
         return {item.key: item.value for item in flatten(config, self.name)}
 

@@ -260,11 +260,12 @@ class _NemoRl:
             )
         sequences = s.integer(size_key)
         key = size_key
+        rest = None
         if on and s.given(f"{on[0]}.{budget}"):
             key = f"{on[0]}.{budget}"
             tokens = s.integer(key)
-            sequences, exact = budget_sequences(tokens, 1, self.longest)
-            if exact < 1:
+            sequences, rest = budget_sequences(tokens, 1, self.longest)
+            if tokens < self.longest:
                 s.broken.append(
                     Broken(
                         "budget-holds-longest",
@@ -280,6 +281,7 @@ class _NemoRl:
         return CallFields(
             {"packing": bool(on), "micro_batch_sequences": sequences},
             {"packing": f"{packing}.enabled", "micro_batch_sequences": key},
+            rest,
         )
 
     def _log_probs(self, train: CallFields) -> CallFields:

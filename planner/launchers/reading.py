@@ -49,6 +49,9 @@ class ReadConfig:
     """Strategies and meshes of every call; None when the degrees fit no mesh (see `broken`)."""
     keys: Mapping[str, Mapping[str, str]]
     """Call -> field of Strategy -> the launcher's setting."""
+    budgets: Mapping[str, float]
+    """Call -> longest sequences that its token budget really holds, where that is no whole number
+    (its strategy has the next one)."""
     broken: tuple[Broken, ...]
     """Rules found broken while reading: what cannot be said as a Strategy or a Workload."""
     not_understood: tuple[NotUnderstood, ...]
@@ -65,10 +68,14 @@ class CallFields:
 
     fields: dict[str, Any]
     keys: dict[str, str]
+    budget: float | None = None
+    """Longest sequences in a microbatch's token budget, when that is no whole number."""
 
     def but(self, other: CallFields) -> CallFields:
         """The same with the fields and settings of `other` over it."""
-        return CallFields(self.fields | other.fields, self.keys | other.keys)
+        own = "micro_batch_sequences" in other.fields
+        budget = other.budget if own else self.budget
+        return CallFields(self.fields | other.fields, self.keys | other.keys, budget)
 
 
 class Reader:
@@ -229,7 +236,12 @@ class Reader:
             cluster=self._part([self.calls[call][1] for call in needed]),
             assignment=assignment,
             keys={call: self.calls[call][0].keys for call in needed},
-            broken=tuple(dict.fromkeys(self.broken)),
+            budgets={
+                call: budget
+                for call in needed
+                if (budget := self.calls[call][0].budget) is not None
+            },
+            broken=tuple(dict.fromkeys([*self.settings.refused_keys(), *self.broken])),
             not_understood=self.settings.not_understood(),
             notes=tuple(dict.fromkeys(self.notes)),
             settings=self.settings.effective(),
@@ -317,12 +329,13 @@ class Reader:
         return self.context.cluster.model_copy(update={"groups": (part,)})
 
 
-def budget_sequences(tokens: int, cp: int, longest: int) -> tuple[int, float]:
-    """(whole sequences, exact) of `longest` tokens in a budget of `tokens` on each of cp devices.
+def budget_sequences(tokens: int, cp: int, longest: int) -> tuple[int, float | None]:
+    """Sequences of `longest` tokens in a budget of `tokens` on each of cp devices.
 
-    Rounded up, as memory must hold the budget; a remainder below cp tokens is the rounding of a
-    budget that was divided by cp.
+    (whole number, None), or (next whole number, exact) when the budget is between two; a remainder
+    below cp tokens is the rounding of a budget that was divided by cp.
     """
-    exact = tokens * cp / longest
     whole, rest = divmod(tokens * cp, longest)
-    return max(1, whole + (rest >= cp)), exact
+    if whole >= 1 and rest < cp:
+        return whole, None
+    return whole + 1, tokens * cp / longest

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.catalog.data import did_you_mean
 from planner.errors import InputError
 from planner.launchers.interpolation import UnresolvedError, resolve
 from planner.launchers.shell import Unknown
@@ -24,6 +24,8 @@ class Given:
     where: str
     literal: bool = False
     """True when `${` in the value is just text (a flag's), not a reference to another setting."""
+    added: bool = False
+    """True when the launcher was told to take a key that it does not have (Hydra's ``+key``)."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,13 @@ class Settings:
 
     Every look-up marks its key as read; `not_understood` lists the others, so that nothing that
     somebody wrote is dropped in silence. Look-ups raise InputError that names the place when a
-    value has the wrong type. Rules found broken on the way are collected in `broken`.
+    value has the wrong type. Rules found broken on the way are collected in `broken`. `strict` says
+    that the launcher refuses keys that it does not have.
     """
 
-    def __init__(self, given: Iterable[Given], keys: KeyList):
+    def __init__(self, given: Iterable[Given], keys: KeyList, *, strict: bool = False):
         self.keys = keys
+        self.strict = strict
         self._given: dict[str, Given] = {}
         for item in given:
             for old in [key for key in self._given if key.startswith(f"{item.key}.")]:
@@ -232,14 +236,29 @@ class Settings:
                 if self.keys.knows(key):
                     reason = "not part of the model of this planner"
                 else:
-                    hint = did_you_mean(key, self.keys.defaults)
-                    reason = f"the launcher has no such key ({self.keys.source}). {hint}"
+                    hint = "" if item.added else _near_keys(key, self.keys)
+                    reason = f"the launcher has no such key ({self.keys.source}). {hint}".strip()
                 found.append(NotUnderstood(key, item.value, item.where, reason))
         return tuple(found)
 
     def unknown_keys(self) -> tuple[Given, ...]:
         """Settings written down that the launcher does not have."""
         return tuple(item for key, item in self._given.items() if not self.keys.knows(key))
+
+    def refused_keys(self) -> list[Broken]:
+        """Settings that make a strict launcher stop, as broken rules."""
+        return [
+            Broken(
+                "unknown-key",
+                f"{item.where}: the launcher has no setting {item.key}. "
+                f"{_near_keys(item.key, self.keys)}".strip(),
+                (item.key,),
+                (),
+                self.keys.source,
+            )
+            for item in self.unknown_keys()
+            if self.strict and not item.added
+        ]
 
     def effective(self) -> dict[str, Any]:
         """Key -> value, defaults included; references that cannot be followed are left out."""
@@ -255,3 +274,8 @@ class Settings:
 
     def _wrong(self, key: str, value: Any, wanted: str) -> InputError:
         return InputError(f"{value!r} is not {wanted}", where=self.where(key))
+
+
+def _near_keys(key: str, keys: KeyList) -> str:
+    close = difflib.get_close_matches(key, keys.defaults, n=2, cutoff=0.8)
+    return f"Did you mean {' or '.join(close)}?" if close else ""

@@ -160,7 +160,8 @@ def _matching(text: str, at: int) -> int:
     pair = {"(": ")", "{": "}"}[text[at]]
     depth, end = 0, at
     while end < len(text):
-        if text[end] == text[at]:
+        # In ${...} only another ${ nests.
+        if text[end] == text[at] and (pair == ")" or end == at or text[end - 1] == "$"):
             depth += 1
             end += 1
         elif text[end] == pair:

@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.launchers.settings import Given
 from planner.launchers.shell import Unknown, Word, commands
 
-_OVERRIDE = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][^\s=]*?)(?:@[^=]*)?=(.*)", re.DOTALL)
+_OVERRIDE = re.compile(r"(\+\+|\+|~)?([A-Za-z_][^\s=]*?)(?:@[^=]*)?=(.*)", re.DOTALL)
 _QUOTED = re.compile(r"\s*(['\"])(.*)\1\s*", re.DOTALL)
 
 
@@ -41,7 +41,7 @@ def override(text: str, where: str) -> Given:
     match = _OVERRIDE.fullmatch(text.strip())
     if match is None:
         raise InputError(f"{text!r} is not key=value", where=where)
-    return Given(match[1], hydra_value(match[2]), where)
+    return Given(match[2], hydra_value(match[3]), where, added=bool(match[1]))
 
 
 def hydra_value(text: str) -> Any:
@@ -83,8 +83,8 @@ def override_words(words: Iterable[Word], where: str) -> list[Given]:
         match = _OVERRIDE.fullmatch(text)
         if match is None:
             continue
-        value = Unknown(match[2]) if isinstance(word, Unknown) else hydra_value(match[2])
-        found.append(Given(match[1], value, where))
+        value = Unknown(match[3]) if isinstance(word, Unknown) else hydra_value(match[3])
+        found.append(Given(match[2], value, where, added=bool(match[1])))
     return found
 
 

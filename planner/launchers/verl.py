@@ -24,7 +24,7 @@ from planner.launchers.reading import Context, ReadConfig
 from planner.launchers.verl_files import config_yaml, override_lines, run_script
 from planner.launchers.verl_read import read_verl
 from planner.launchers.verl_trainers import actor_keys, critic_keys, reference_keys
-from planner.schema import Cluster, Plan, Workload
+from planner.schema import Assignment, Cluster, Plan, Workload
 
 OVERRIDES_FILE = "overrides.txt"
 CONFIG_FILE = "rlmplan_verl.yaml"
@@ -66,7 +66,7 @@ class Verl:
                 f"{workload.prompts_per_step} prompts do not divide by "
                 f"{workload.optimizer_steps} optimizer steps"
             )
-        return reasons + _critic_step_reasons(plan, workload)
+        return reasons + _critic_step_reasons(plan, workload) + _padded_critic_reasons(plan)
 
     def read(
         self, files: Mapping[str, str], overrides: Sequence[str], context: Context
@@ -74,9 +74,11 @@ class Verl:
         """What verl would run with these files; see `verl_read`."""
         return read_verl(files, overrides, context)
 
-    def settings(self, plan: Plan, workload: Workload, cluster: Cluster) -> dict[str, Any]:
-        """verl's keys that carry the plan."""
-        keys = _keys(layout_of(plan), workload, megatron=_is_megatron(plan))
+    def settings(
+        self, assignment: Assignment, workload: Workload, cluster: Cluster
+    ) -> dict[str, Any]:
+        """verl's keys that carry the assignment."""
+        keys = _keys(layout_of(assignment), workload, megatron=_is_megatron(assignment))
         return {key.removeprefix("+"): value for key, value in keys.items()}
 
     def write(self, plan: Plan, workload: Workload, cluster: Cluster) -> LaunchFiles:
@@ -110,9 +112,19 @@ def _critic_step_reasons(plan: Plan, workload: Workload) -> list[str]:
     return []
 
 
-def _is_megatron(plan: Plan) -> bool:
+def _padded_critic_reasons(plan: Plan) -> list[str]:
+    layout = layout_of(plan)
+    train, values = layout.get("critic_train"), layout.get("values")
+    if train is None or values is None or values.packing or not _is_megatron(plan):
+        return []
+    if train.micro_batch_sequences == values.micro_batch_sequences:
+        return []
+    return ["values and critic_train must have the same micro_batch_sequences when padded"]
+
+
+def _is_megatron(plan: Plan | Assignment) -> bool:
     """FSDP shards weights over all ranks (ZeRO stage 3); Megatron's optimizer is stage 1."""
-    train = plan.assignment.strategies.get("actor_train")
+    train = layout_of(plan).get("actor_train")
     return train is None or train.zero_stage < 3
 
 

@@ -79,7 +79,7 @@ def read_verl(files: Mapping[str, str], overrides: Sequence[str], context: Conte
     if entry != "main":
         keys = replace(keys, open_sections=(*keys.open_sections, "rollout", "async_training"))
     keys = replace(keys, defaults={**keys.defaults, "model_engine": "dp"})
-    settings = Settings([renamed(item) for item in given], keys)
+    settings = Settings([renamed(item) for item in given], keys, strict=True)
     note_renamed(given, settings)
     return _Verl(settings, context, megatron=megatron, entry=entry).read()
 
@@ -338,9 +338,11 @@ class _Verl:
         )
         s.integer("critic.ppo_epochs")
         train = self.trainers.trained("critic", "critic.model")
-        micro = self.trainers.micro("critic.forward", "critic.use_dynamic_bsz", train.fields["cp"])
+        values = train.but(CallFields({"recompute": "none"}, {}))
+        if train.fields["packing"] or not self.megatron:
+            dynamic = "critic.use_dynamic_bsz"
+            values = values.but(self.trainers.micro("critic.forward", dynamic, train.fields["cp"]))
         self.reader.put("critic_train", train, mesh)
-        values = train.but(CallFields({"recompute": "none"}, {})).but(micro)
         self.reader.put("values", values, mesh)
         return {"critic_optimizer_steps": own if own != steps else None}
 

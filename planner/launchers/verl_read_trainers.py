@@ -25,11 +25,12 @@ class TrainerReader:
         """Packing and microbatch of one pass."""
         s = self.s
         packing = s.flag(dynamic_key)
+        budget = None
         if packing:
             key = f"{prefix}_max_token_len_per_gpu"
             tokens = s.integer(key)
-            sequences, exact = budget_sequences(tokens, cp, self.longest)
-            if exact < 1:
+            sequences, budget = budget_sequences(tokens, cp, self.longest)
+            if tokens * cp < self.longest:
                 self.s.broken.append(
                     Broken(
                         "budget-holds-longest",
@@ -40,8 +41,6 @@ class TrainerReader:
                         "verl utils/seqlen_balancing.py rearrange_micro_batches",
                     )
                 )
-            elif sequences > exact * 1.01:
-                self.s.notes.append(f"{key}: {exact:.2f} longest sequences, priced as {sequences}")
         else:
             key = f"{prefix}_micro_batch_size_per_gpu"
             whole = s.optional_integer(key)
@@ -62,7 +61,8 @@ class TrainerReader:
                 whole = 1
             sequences = whole
         fields = {"packing": packing, "micro_batch_sequences": sequences}
-        return CallFields(fields, {"packing": dynamic_key, "micro_batch_sequences": key})
+        keys = {"packing": dynamic_key, "micro_batch_sequences": key}
+        return CallFields(fields, keys, budget)
 
     def _ranks(self, cp: int) -> int:
         s = self.s

@@ -54,7 +54,9 @@ def critic_keys(layout: Layout, workload: Workload, megatron: bool) -> dict[str,
         "critic.use_dynamic_bsz": train.packing,
     }
     keys |= _micro_batch("critic.ppo", train, workload)
-    keys |= _micro_batch("critic.forward", forward, workload)
+    if forward.packing or not megatron:
+        # Padded, verl's Megatron critic has one microbatch for both passes.
+        keys |= _micro_batch("critic.forward", forward, workload)
     if megatron:
         return keys | _megatron("critic", train, workload.models["critic"])
     keys |= {

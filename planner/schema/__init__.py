@@ -1,6 +1,16 @@
 """The pydantic types: validation, no computation, no I/O."""
 
 from planner.schema.base import Schema
+from planner.schema.fleet import (
+    FleetJob,
+    FleetJobResult,
+    FleetPhase,
+    FleetPlan,
+    FleetProgress,
+    FleetRun,
+    FleetSchedule,
+    ShareTime,
+)
 from planner.schema.framework import Constant, FrameworkProfile
 from planner.schema.front import FrontPoint, ParetoFront
 from planner.schema.hardware import Cluster, DeviceProfile, DType, NodeGroup
@@ -51,6 +61,13 @@ __all__ = [
     "DType",
     "DeviceProfile",
     "EnvironmentSpec",
+    "FleetJob",
+    "FleetJobResult",
+    "FleetPhase",
+    "FleetPlan",
+    "FleetProgress",
+    "FleetRun",
+    "FleetSchedule",
     "FrameworkProfile",
     "FrontPoint",
     "LengthDistribution",
@@ -71,6 +88,7 @@ __all__ = [
     "Schema",
     "SearchReport",
     "SearchSpace",
+    "ShareTime",
     "Speculation",
     "Strategy",
     "TurnSpec",

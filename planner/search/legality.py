@@ -6,6 +6,7 @@ the same evaluator, over the candidates of the search and over a single strategy
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -76,11 +77,54 @@ def legal_mask(
         strategies, call, model, workload, group, cluster_devices, placement, staleness
     )
     mask = np.ones(n, dtype=np.bool_)
-    for _, allowed, _ in _allowed_values(strategies, call.kind, space, group):
+    for _, _, allowed, _ in _allowed_values(strategies, call.kind, space, group):
         mask &= allowed
     for rule in all_rules(space, call.kind):
         mask &= rule.check.mask(values, n)
     return mask
+
+
+@dataclass(frozen=True)
+class BrokenRule:
+    """One reason why a call may not have a strategy."""
+
+    id: str
+    """The rule's id, or the field that the space limits."""
+    names: frozenset[str]
+    """Fields and figures that it reads."""
+    message: str
+    """What is wrong, the remedy and the source."""
+
+
+def broken_rules(
+    strategy: Strategy,
+    call: Call,
+    model: ModelSpec,
+    workload: Workload,
+    group: NodeGroup,
+    space: SearchSpace,
+    *,
+    cluster_devices: int | None = None,
+    placement: Placement = "free",
+    staleness: int = 0,
+) -> list[BrokenRule]:
+    """Why the call may not have this strategy in this space; empty when it may."""
+    arrays = StrategyArrays.from_strategies([strategy])
+    values = _values(arrays, call, model, workload, group, cluster_devices, placement, staleness)
+    found = [
+        BrokenRule(
+            f"{field}-in-space",
+            frozenset({field}),
+            f"{text}. {remedy}. [search space {space.name}]",
+        )
+        for field, text, allowed, remedy in _allowed_values(arrays, call.kind, space, group)
+        if not allowed[0]
+    ]
+    return found + [
+        BrokenRule(rule.rule.id, rule.check.names, rule.message(values))
+        for rule in all_rules(space, call.kind)
+        if not rule.check.mask(values, 1)[0]
+    ]
 
 
 def explain_illegal(
@@ -95,20 +139,19 @@ def explain_illegal(
     placement: Placement = "free",
     staleness: int = 0,
 ) -> list[str]:
-    """Why the call may not have this strategy in this space; empty when it may."""
-    arrays = StrategyArrays.from_strategies([strategy])
-    values = _values(arrays, call, model, workload, group, cluster_devices, placement, staleness)
-    messages = [
-        f"{text}. {remedy}. [search space {space.name}]"
-        for text, allowed, remedy in _allowed_values(arrays, call.kind, space, group)
-        if not allowed[0]
-    ]
-    messages += [
-        rule.message(values)
-        for rule in all_rules(space, call.kind)
-        if not rule.check.mask(values, 1)[0]
-    ]
-    return messages
+    """The messages of `broken_rules`."""
+    broken = broken_rules(
+        strategy,
+        call,
+        model,
+        workload,
+        group,
+        space,
+        cluster_devices=cluster_devices,
+        placement=placement,
+        staleness=staleness,
+    )
+    return [each.message for each in broken]
 
 
 def equal_micro_batch_mask(
@@ -161,10 +204,10 @@ def _values(
 
 def _allowed_values(
     strategies: StrategyArrays, kind: CallKind, space: SearchSpace, group: NodeGroup
-) -> list[tuple[str, BoolArray, str]]:
-    """(what is wrong where it is wrong, allowed [n], remedy) for each field of the space."""
+) -> list[tuple[str, str, BoolArray, str]]:
+    """(field, what is wrong where it is wrong, allowed [n], remedy) for each field of the space."""
     values = call_space(space, kind)
-    checks: list[tuple[str, BoolArray, str]] = []
+    checks: list[tuple[str, str, BoolArray, str]] = []
     for field in _ENGINE_FIELDS if kind == "generate" else _TRAINER_FIELDS:
         array = getattr(strategies, field)
         options: tuple[Any, ...] = getattr(values, field)
@@ -174,11 +217,12 @@ def _allowed_values(
             allowed, text = (array >= low) & (array <= high), f"between {low} and {high}"
         else:
             allowed, text = np.isin(array, codes), f"one of {', '.join(map(str, options))}"
-        checks.append((f"{field} is not {text}", allowed, f"Use {text}"))
+        checks.append((field, f"{field} is not {text}", allowed, f"Use {text}"))
     if kind != "generate":
         split = strategies.first_stage_layers + strategies.last_stage_layers > 0
         checks.append(
             (
+                "first_stage_layers",
                 "the launcher cannot set the layers of the first and last stage",
                 np.asarray(~split | values.uneven_stages),
                 "Use an even split",
@@ -188,6 +232,7 @@ def _allowed_values(
         wanted = {"never": ~on, "with_tp": on == (strategies.tp > 1), "optional": on | ~on}
         checks.append(
             (
+                "sequence_parallel",
                 f"sequence_parallel is {values.sequence_parallel}",
                 wanted[values.sequence_parallel],
                 "Follow tp" if values.sequence_parallel == "with_tp" else "Set it false",
@@ -196,5 +241,5 @@ def _allowed_values(
     whole = (strategies.devices >= group.devices_per_node) | np.bool_(
         space.sub_node_meshes or group.nodes == 1
     )
-    checks.append(("a part of a node is used", whole, "Use whole nodes"))
+    checks.append(("devices", "a part of a node is used", whole, "Use whole nodes"))
     return checks

@@ -26,6 +26,7 @@ def only(script: str) -> list[str | Unknown]:
         ('A=(1)\nA+=(2 3)\nrun "${A[@]}"', ["run", "1", "2", "3"]),
         ("export N=4; run $N", ["run", "4"]),
         ("run a=b\nrun", ["run", "a=b"]),
+        ('run "${Y:-{\\}}" z', ["run", "{}", "z"]),
     ],
 )
 def test_words_of_a_command(script: str, words: list[str]) -> None:

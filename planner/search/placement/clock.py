@@ -16,7 +16,8 @@ class Clock:
 
     def __init__(self, deadline_s: float | None, cancel: Callable[[], bool] | None):
         self._began = time.perf_counter()
-        self._deadline_s = deadline_s
+        self.limit_s = deadline_s
+        """Seconds that the search may take; None without a deadline."""
         self._cancel = cancel
         self.cancelled = False
 
@@ -28,7 +29,7 @@ class Clock:
     @property
     def left_s(self) -> float | None:
         """Seconds to the deadline, not negative; None without a deadline."""
-        return None if self._deadline_s is None else max(0.0, self._deadline_s - self.wall_s)
+        return None if self.limit_s is None else max(0.0, self.limit_s - self.wall_s)
 
     def stop(self) -> bool:
         """Whether the search must end now."""

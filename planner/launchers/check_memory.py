@@ -1,0 +1,151 @@
+"""Prices an assignment and says what memory it lacks: on devices, in engines, on nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.cost.arrays import CallCosts, StrategyArrays
+from planner.cost.calls import call_costs
+from planner.cost.memory import usable_bytes
+from planner.launchers.reading import ReadConfig
+from planner.schema import Assignment, Call, Prediction
+from planner.schema.check import MemoryShortage
+from planner.simulate.bounds import work_depth_bound_s
+from planner.simulate.evaluate import evaluate_instance
+from planner.simulate.instance import Instance
+from planner.simulate.prices import PriceKey, price_key
+
+_ITEMS = 4
+_NO_ITEMS = {"total", "capacity", "reserve"}
+
+
+class Pricer:
+    """Prices assignments that differ little: a call with the same strategy is costed once."""
+
+    def __init__(self, instance: Instance, read: ReadConfig):
+        self.instance = instance
+        self.read = read
+        self._known: dict[tuple[PriceKey, float | None], CallCosts] = {}
+        staleness = read.assignment.staleness if read.assignment else 0
+        self._bound_s = work_depth_bound_s(instance, staleness)
+
+    def price(self, assignment: Assignment) -> tuple[Prediction | None, list[MemoryShortage]]:
+        """Times and memory; the prediction is None when an engine cannot hold model and sequence.
+
+        Token budgets that hold no whole number of sequences are priced as they are, where the
+        assignment still has the microbatch that was read.
+        """
+        costs = self._costs(assignment)
+        shortages = _engine_shortages(self.instance, assignment, costs)
+        prediction = None
+        if not shortages:
+            prices = {
+                price_key(assignment, self.instance.call(name)): cost
+                for name, cost in costs.items()
+            }
+            prediction = evaluate_instance(
+                self.instance, assignment, prices=prices, bound_s=self._bound_s
+            )
+            shortages = _device_shortages(prediction)
+        return prediction, shortages + _host_shortages(self.instance, assignment, costs)
+
+    def _costs(self, assignment: Assignment) -> dict[str, CallCosts]:
+        costs = {}
+        for call in self.instance.calls:
+            if call.kind != "environment":
+                budget = self._budget(assignment, call.name)
+                key = (price_key(assignment, call), budget)
+                if key not in self._known:
+                    self._known[key] = self._cost(assignment, call, budget)
+                costs[call.name] = self._known[key]
+        return costs
+
+    def _budget(self, assignment: Assignment, call: str) -> float | None:
+        if call not in self.read.budgets or self.read.assignment is None:
+            return None
+        was = self.read.assignment.strategies[call].micro_batch_sequences
+        same = assignment.strategies[call].micro_batch_sequences == was
+        return self.read.budgets[call] if same else None
+
+    def _cost(self, assignment: Assignment, call: Call, budget: float | None) -> CallCosts:
+        group = self.instance.cluster.group(assignment.meshes[call.name].group)
+        arrays = StrategyArrays.from_strategies([assignment.strategies[call.name]])
+        if budget is not None:
+            sequences: Any = np.array([max(1.0, budget)])
+            arrays = replace(arrays, micro_batch_sequences=sequences)
+        return call_costs(self.instance.context(call, group, assignment.staleness), arrays)
+
+
+def _device_shortages(prediction: Prediction) -> list[MemoryShortage]:
+    found = []
+    for name, call in prediction.calls.items():
+        if call.memory_verdict == "does not fit":
+            over = call.memory_bytes["total"] - call.memory_bytes["capacity"]
+            found.append(
+                MemoryShortage(
+                    call=name, short_bytes=float(max(over, 1)), largest=_largest(call.memory_bytes)
+                )
+            )
+    return found
+
+
+def _largest(items: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
+    ordered = sorted(items.items(), key=lambda pair: -pair[1])
+    return tuple((name, round(size)) for name, size in ordered if name not in _NO_ITEMS)[:_ITEMS]
+
+
+def _engine_shortages(
+    instance: Instance, assignment: Assignment, costs: Mapping[str, CallCosts]
+) -> list[MemoryShortage]:
+    """Calls that have no room for the model and one sequence at all: they cannot be timed."""
+    found = []
+    for name, cost in costs.items():
+        if not math.isfinite(cost.time_s[0]):
+            group = instance.cluster.group(assignment.meshes[name].group)
+            parts = {key: float(value[0]) for key, value in cost.memory_parts_bytes.items()}
+            usable = usable_bytes(group.device, instance.framework)
+            limit = min(
+                usable, group.device.memory_bytes * assignment.strategies[name].memory_fraction
+            )
+            weights = sum(value for key, value in parts.items() if key != "kv_cache")
+            found.append(
+                MemoryShortage(
+                    call=name,
+                    short_bytes=float(max(1.0, weights - limit)),
+                    largest=_largest(parts),
+                )
+            )
+    return found
+
+
+def _host_shortages(
+    instance: Instance, assignment: Assignment, costs: Mapping[str, CallCosts]
+) -> list[MemoryShortage]:
+    """Nodes whose host memory does not hold what their models offload and keep there."""
+    needs = []
+    for unit in instance.units:
+        mesh = assignment.meshes[unit.calls[0]]
+        per_device = max(float(costs[name].host_bytes_per_device[0]) for name in unit.calls)
+        needs.append((unit.name, mesh, per_device * mesh.devices_per_node))
+    found = []
+    for group in instance.cluster.groups:
+        for node in range(group.nodes):
+            here = {
+                name: need
+                for name, mesh, need in needs
+                if mesh.group == group.name
+                and mesh.first_node <= node < mesh.first_node + mesh.nodes
+            }
+            total = sum(here.values())
+            if total > group.host_memory_bytes:
+                short = total - group.host_memory_bytes
+                found.append(
+                    MemoryShortage(call="host memory", short_bytes=short, largest=_largest(here))
+                )
+                break
+    return found

@@ -1,0 +1,102 @@
+"""`rlmplan check`: exit codes, text and JSON, in this process and in one of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from planner.cli.main import app
+from planner.schema.check import CheckReport
+
+SCRIPT = """#!/bin/bash
+TP=2
+python3 -m verl.trainer.main_ppo \\
+    algorithm.adv_estimator=grpo \\
+    data.train_batch_size=64 \\
+    data.max_prompt_length=1024 data.max_response_length=$((1024 * 3)) \\
+    data.train_files=$(touch made) \\
+    actor_rollout_ref.model.path=Qwen/Qwen3-8B \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=32 \\
+    actor_rollout_ref.actor.use_dynamic_bsz=True \\
+    actor_rollout_ref.rollout.name=vllm \\
+    actor_rollout_ref.rollout.n=8 \\
+    actor_rollout_ref.rollout.tensor_model_parallel_size=${TP} \\
+    trainer.nnodes=1 trainer.n_gpus_per_node=8 "$@"
+"""
+TP = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "run.sh"
+    path.write_text(SCRIPT)
+    return path
+
+
+def run(script: Path, *more: str) -> tuple[int, str]:
+    result = CliRunner().invoke(
+        app,
+        ["check", str(script), "--launcher", "verl", "--cluster", "h100:1x8", *more],
+        catch_exceptions=False,
+    )
+    return result.exit_code, result.stdout
+
+
+def test_a_configuration_that_fits(script: Path) -> None:
+    code, text = run(script, "--no-search")
+    assert code == 0
+    assert "FITS: step time" in text
+    assert "TP2" in text
+    assert "no influence on the plan: data.train_files" in text
+    assert not Path("made").exists()
+
+
+def test_one_that_will_not_run_says_which_key_and_what_is_legal(script: Path) -> None:
+    code, text = run(script, "--no-search", "--set", f"{TP}=3")
+    assert code == 1
+    assert "WILL NOT RUN" in text
+    assert f"{TP}=4" in text
+
+
+def test_the_best_plan_in_the_launchers_keys_unbroken(script: Path) -> None:
+    code, text = run(script, "--set", f"{TP}=8")
+    assert code == 0
+    assert "Best plan on the same devices" in text
+    lines = text.splitlines()
+    assert f"  - {TP}=8" in lines
+    assert any(line.startswith(f"  + {TP}=") for line in lines)
+
+
+def test_json_is_the_report(script: Path) -> None:
+    code, text = run(script, "--no-search", "--json", "--response-mean", "500")
+    report = CheckReport.model_validate(json.loads(text), strict=False)
+    assert code == 0
+    assert report.verdict == "fits"
+    assert report.workload.response_length.mean_tokens == 500
+
+
+def test_bad_input_is_exit_code_2_with_one_message(script: Path) -> None:
+    command = [sys.executable, "-m", "planner.cli.main", "check", str(script)]
+    for more, message in (
+        (["--launcher", "nobody", "--cluster", "h100:1x8"], "unknown launcher"),
+        (["--launcher", "verl", "--cluster", "nothing"], "nothing"),
+        (["--launcher", "verl", "--cluster", "h100:1x8", "--set", "x"], "'x' is not key=value"),
+        (["--launcher", "nemo-rl", "--cluster", "h100:1x8"], "there is no YAML file"),
+    ):
+        result = subprocess.run(
+            [*command, *more, "--no-search"], capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 2
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_a_folder_of_exported_files_is_read(script: Path) -> None:
+    code, text = run(script.parent, "--no-search", "--model", "Qwen/Qwen3-4B")
+    assert code == 0
+    assert "Qwen/Qwen3-4B" in text
