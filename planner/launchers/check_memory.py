@@ -45,7 +45,7 @@ class Pricer:
         prediction = None
         if not shortages:
             prices = {
-                price_key(assignment, self.instance.call(name)): cost
+                price_key(self.instance, assignment, self.instance.call(name)): cost
                 for name, cost in costs.items()
             }
             prediction = evaluate_instance(
@@ -59,7 +59,7 @@ class Pricer:
         for call in self.instance.calls:
             if call.kind != "environment":
                 budget = self._budget(assignment, call.name)
-                key = (price_key(assignment, call), budget)
+                key = (price_key(self.instance, assignment, call), budget)
                 if key not in self._known:
                     self._known[key] = self._cost(assignment, call, budget)
                 costs[call.name] = self._known[key]

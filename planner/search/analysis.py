@@ -17,6 +17,7 @@ from planner.simulate.bounds import dtype_of, longest_chain_s
 from planner.simulate.copies import of_assignment
 from planner.simulate.evaluate import evaluate_instance
 from planner.simulate.instance import Instance, make_instance
+from planner.simulate.prices import price_key
 
 LIMIT_OF_PART: dict[str, Limit] = {
     "compute": "compute",
@@ -92,7 +93,10 @@ def _call(
     mesh = plan.assignment.meshes[call.name]
     group = instance.cluster.group(mesh.group)
     strategies = StrategyArrays.from_strategies([plan.assignment.strategies[call.name]])
-    context = instance.context(call, group, plan.assignment.staleness)
+    key, _ = price_key(instance, plan.assignment, call)
+    context = instance.context(
+        call, group, plan.assignment.staleness, beside_trainer=key.beside_trainer
+    )
     costs = call_costs(context, strategies)
     volume = network_volume(context, strategies)
     # Of options that are equally fast the one with fewest devices.
