@@ -78,7 +78,11 @@ class Pricer:
         if budget is not None:
             sequences: Any = np.array([max(1.0, budget)])
             arrays = replace(arrays, micro_batch_sequences=sequences)
-        return call_costs(self.instance.context(call, group, assignment.staleness), arrays)
+        key, _ = price_key(self.instance, assignment, call)
+        context = self.instance.context(
+            call, group, assignment.staleness, beside_trainer=key.beside_trainer
+        )
+        return call_costs(context, arrays)
 
 
 def _device_shortages(prediction: Prediction) -> list[MemoryShortage]:
