@@ -92,7 +92,8 @@ def representatives(instance: Instance) -> Instance:
             for cost in costs
             if np.isfinite(cost[index]).any()
         }
-        options.append(rows.take(sorted(keep)))
+        # A unit may have lost all its options, and an empty list is no index.
+        options.append(rows.take(np.asarray(sorted(keep), dtype=np.int64)))
     return instance.with_options(options)
 
 
