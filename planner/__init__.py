@@ -1,9 +1,9 @@
 """rlmplan: parallelism plans for RL post-training of language models.
 
-The public API: `plan` searches, `pareto` plans for every number of devices, `plan_fleet` shares a
-cluster among jobs, `evaluate` prices a given assignment, `analyze_plan` says what bounds a plan,
-`load_problem`, `load_fleet`, `load_model` and `parse_cluster` read inputs; the types are in
-`planner.schema`.
+The public API: `plan` searches, `pareto` plans for every number of devices, `replan` after a change
+of the cluster, `plan_fleet` shares a cluster among jobs, `evaluate` prices a given assignment,
+`analyze_plan` says what bounds a plan, `load_problem`, `load_fleet`, `load_model` and
+`parse_cluster` read inputs; the types are in `planner.schema`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ __all__ = [
     "parse_cluster",
     "plan",
     "plan_fleet",
+    "replan",
 ]
 
 if TYPE_CHECKING:
-    from planner.api import pareto, plan, plan_fleet
+    from planner.api import pareto, plan, plan_fleet, replan
     from planner.catalog.fleet import load_fleet
     from planner.catalog.hardware import parse_cluster
     from planner.catalog.models import load_model
@@ -54,6 +55,7 @@ _HOME = {
     "parse_cluster": "planner.catalog.hardware",
     "plan": "planner.api",
     "plan_fleet": "planner.api",
+    "replan": "planner.api",
 }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from planner.fleet.api import plan_fleet
 from planner.launchers import launchers_for
-from planner.schema import Cluster, Limits, ParetoFront, PlanSet, SearchSpace, Workload
+from planner.schema import Cluster, Limits, ParetoFront, PlanSet, Replan, SearchSpace, Workload
 from planner.search import api, front
+from planner.search import replan as replanning
 from planner.search.sizes import Size
 
 __all__ = ["pareto", "plan", "plan_fleet"]
@@ -103,3 +104,51 @@ def pareto(
         for each in found.points
     )
     return found.model_copy(update={"points": points})
+
+
+def replan(
+    old: PlanSet,
+    cluster: Cluster | None = None,
+    *,
+    rank: int = 1,
+    without: Mapping[str, Sequence[int]] | None = None,
+    within: float = 0.0,
+    thorough: bool = False,
+    space: str | SearchSpace | None = None,
+    gap: float = api.GAP,
+    deadline_s: float | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> Replan:
+    """A plan for the workload of `old` on a changed cluster, starting from its plan of rank `rank`.
+
+    Parameters: the new `cluster` (groups are found by name; of a smaller group the last nodes are
+    gone), or `without`: node group -> numbers of the nodes that are gone. Of the plans found whose
+    step takes at most 1 + `within` times the shortest, the one that moves the least state is
+    returned; inf moves as little as possible. Plans near the old one are searched; `thorough`
+    searches the whole new cluster as well and proves a bound for it, within `deadline_s`. `space`
+    is the search space, by default that of the old plan. Thread-safe; prints nothing.
+
+    The nodes that are left are numbered anew, without holes; a mesh that lost no node stays on its
+    devices unless the answer says that it moves.
+
+    Raises InputError for inputs that make no sense, InfeasibleError when nothing fits.
+    """
+    found = replanning.replan(
+        old,
+        cluster,
+        rank=rank,
+        without=without,
+        within=within,
+        thorough=thorough,
+        space=space,
+        gap=gap,
+        deadline_s=deadline_s,
+        cancel=cancel,
+    )
+    plans = tuple(
+        each.model_copy(
+            update={"launchers": launchers_for(each, found.plans.workload, found.plans.cluster)}
+        )
+        for each in found.plans.plans
+    )
+    return found.model_copy(update={"plans": found.plans.model_copy(update={"plans": plans})})

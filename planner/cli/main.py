@@ -7,7 +7,18 @@ import sys
 import typer
 
 from planner import __version__
-from planner.cli import analyze, catalog, check, export, fleet, pareto, plan, validate, workloads
+from planner.cli import (
+    analyze,
+    catalog,
+    check,
+    export,
+    fleet,
+    pareto,
+    plan,
+    replan,
+    validate,
+    workloads,
+)
 from planner.errors import PlannerError
 
 app = typer.Typer(
@@ -38,6 +49,7 @@ plan.register(app)
 analyze.register(app)
 pareto.register(app)
 fleet.register(app)
+replan.register(app)
 export.register(app)
 check.register(app)
 catalog.register(app)

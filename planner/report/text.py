@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.report.units import GIB, count, dollars, percent, seconds
-from planner.schema import CallPrediction, Cluster, Limits, Plan, PlanSet, Strategy, Workload
+from planner.schema import CallPrediction, Cluster, Limits, Mesh, Plan, PlanSet, Strategy, Workload
 
 WIDTH = 100
 _SIZES_SHOWN = 20
@@ -21,7 +21,7 @@ def render_plan_set(plan_set: PlanSet, *, details: int = 3) -> RenderableType:
     """The whole answer: ranking, the calls of the first `details` plans, bounds, assumptions."""
     parts: list[RenderableType] = [_title(plan_set), _ranking(plan_set)]
     several = len(plan_set.cluster.groups) > 1
-    parts += [_plan(plan, name_groups=several) for plan in plan_set.plans[:details]]
+    parts += [plan_table(plan, name_groups=several) for plan in plan_set.plans[:details]]
     if len(plan_set.plans) > details:
         hidden = len(plan_set.plans) - details
         parts.append(Text(f"{hidden} more in --json and --output (or --details).\n"))
@@ -180,7 +180,8 @@ def new_table() -> Table:
     return Table(box=box.SIMPLE_HEAD, width=WIDTH, pad_edge=False, padding=(0, 1, 0, 0))
 
 
-def _plan(plan: Plan, *, name_groups: bool) -> Group:
+def plan_table(plan: Plan, *, name_groups: bool) -> Group:
+    """One plan call by call."""
     title = Text()
     title.append(f"#{plan.rank}  {plan.placement}", style="bold")
     table = new_table()
@@ -198,20 +199,25 @@ def _plan(plan: Plan, *, name_groups: bool) -> Group:
     return Group(title, table)
 
 
-def _call_cells(call: CallPrediction, name_groups: bool) -> tuple[str, ...]:
-    if call.mesh is None or call.strategy is None:
-        return ("CPU", "", "", seconds(call.time_s), "", "")
-    mesh = call.mesh
-    nodes = f"{mesh.group + ' ' if name_groups else ''}n{mesh.first_node}"
+def mesh_words(mesh: Mesh, *, name_group: bool) -> str:
+    """Devices and nodes: "16 (n0-1)"; "4 (n3.4)" for devices 4 to 7 of node 3."""
+    nodes = f"{mesh.group + ' ' if name_group else ''}n{mesh.first_node}"
     if mesh.nodes > 1:
         nodes += f"-{mesh.first_node + mesh.nodes - 1}"
     elif mesh.first_device > 0:
         nodes += f".{mesh.first_device}"
+    return f"{mesh.devices} ({nodes})"
+
+
+def _call_cells(call: CallPrediction, name_groups: bool) -> tuple[str, ...]:
+    if call.mesh is None or call.strategy is None:
+        return ("CPU", "", "", seconds(call.time_s), "", "")
+    mesh = call.mesh
     memory = f"{call.memory_bytes['total'] / GIB:.0f}/{call.memory_bytes['capacity'] / GIB:.0f}"
     if call.memory_verdict != "fits":
         memory += " tight" if call.memory_verdict == "tight" else " OVER"
     return (
-        f"{mesh.devices} ({nodes})",
+        mesh_words(mesh, name_group=name_groups),
         degrees(call.strategy, call.kind),
         knobs(call.strategy, call.kind),
         seconds(call.time_s),

@@ -25,6 +25,7 @@ from planner.schema.plan import (
     Prediction,
     SearchReport,
 )
+from planner.schema.replan import Move, Replan
 from planner.schema.strategy import (
     CallSpace,
     Mesh,
@@ -76,6 +77,7 @@ __all__ = [
     "Mesh",
     "MoESpec",
     "ModelSpec",
+    "Move",
     "NodeGroup",
     "Offload",
     "ParetoFront",
@@ -84,6 +86,7 @@ __all__ = [
     "PlanSet",
     "Prediction",
     "Recompute",
+    "Replan",
     "Rule",
     "Schema",
     "SearchReport",

@@ -123,7 +123,7 @@ def options_key(instance: Instance, scope: Scope, unit: CallUnit) -> Hashable:
     """
     staleness = scope.staleness if depends_on_staleness(instance, scope, unit) else None
     beside = scope.beside_trainer and unit.name in instance.engines
-    limits = scope.memory_share, scope.few_sizes
+    limits = scope.memory_share, scope.few_sizes, scope.only_devices
     return scope.space.name, unit, scope.placement, staleness, beside, *limits
 
 

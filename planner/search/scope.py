@@ -25,6 +25,8 @@ class Scope:
     few_sizes: bool = False
     """Only meshes of some fractions and a power of two of a node group: enough to see if
     something fits, at a fraction of the time."""
+    only_devices: tuple[int, ...] = ()
+    """Mesh sizes to consider where not all are; empty: no such restriction."""
 
     @property
     def is_variant(self) -> bool:
@@ -38,6 +40,8 @@ class Scope:
 
     def device_counts(self, group: NodeGroup) -> tuple[int, ...] | None:
         """Mesh sizes to consider; None for all that the space allows."""
+        if self.only_devices:
+            return tuple(count for count in self.only_devices if count <= group.devices)
         if not self.few_sizes:
             return None
         power = 1 << (group.nodes.bit_length() - 1)
