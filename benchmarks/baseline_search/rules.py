@@ -66,7 +66,7 @@ def one_layout(tables: Tables) -> float:
 
 
 def megatron(tables: Tables) -> float:
-    """Tensor parallelism in the node, the fewest pipeline stages that fit, data parallel the rest."""
+    """Tensor parallelism in the node, the fewest pipeline stages that fit, data parallel beyond."""
     return _by_degrees(tables, [(8, 1)] * len(tables.strategies))
 
 
