@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CASES ?= tests/cases
 EXAMPLE := examples/grpo-qwen3-30b-a3b-4x8-h100.yaml
 
-.PHONY: plan test check wheel-check launcher-test bench accuracy format clean
+.PHONY: plan test check wheel-check test-launchers bench accuracy format clean
 
 # Installs once for every change of pyproject.toml.
 $(VENV)/.installed: pyproject.toml
@@ -36,8 +36,9 @@ wheel-check: $(VENV)/.installed
 	cd build/wheel/unpacked && PYTHONPATH=. $(abspath $(BIN))/python -m planner.cli.main plan \
 		$(CURDIR)/examples/grpo-qwen2.5-7b-1x8-h100.yaml --details 0
 
-# Exported files against the launchers' own configuration code, in an environment of its own.
-launcher-test: $(VENV)/.installed
+# Exported files against the launchers' own parsers and checks, in an environment of its own.
+# NEMO_RL_CHECKOUT and SLIME_CHECKOUT add those that no package index has.
+test-launchers: $(VENV)/.installed
 	PYTHON=$(PYTHON) tools/launcher_env.sh .launcher-venv
 	RLMPLAN_LAUNCHER_PYTHON=$(CURDIR)/.launcher-venv/bin/python \
 		$(BIN)/python -m pytest -o addopts="" -q -m launcher

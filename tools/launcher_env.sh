@@ -1,20 +1,27 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with verl 0.9.1 on CPU, in which tests/launchers/test_verl_real.py runs
-# verl's own configuration code over exported plans. About 2 GB, most of it torch.
+# Makes a virtual environment with verl 0.9.1, TRL 1.16.0 and OpenRLHF 0.11.2 on CPU, in which the
+# tests marked `launcher` run the launchers' own configuration code over exported plans. No GPU code:
+# engines and their CUDA packages are left out, and PyTorch's CPU build is taken where the package
+# index has one. Nothing is done when the environment is up to date.
 #
-#   tools/launcher_env.sh [DIR]          default DIR: .venv-launchers
+#   tools/launcher_env.sh [DIR]          default DIR: .launcher-venv
 #   RLMPLAN_LAUNCHER_PYTHON=DIR/bin/python pytest -m launcher
 set -euo pipefail
 
-dir="${1:-.venv-launchers}"
+dir="${1:-.launcher-venv}"
 python="${PYTHON:-python3.11}"
+mark="$dir/.installed-$(cksum < "${BASH_SOURCE[0]}" | cut -d' ' -f1)"
 
-[[ -x "$dir/bin/python" ]] || "$python" -m venv "$dir"
-pip=("$dir/bin/python" -m pip install --quiet)
-# verl pins what only its GPU engines need, so its dependencies are listed here instead.
-"${pip[@]}" --no-deps verl==0.9.1
-"${pip[@]}" torch==2.13.0 'numpy>=2' hydra-core 'ray>=2.41' \
-  'tensordict>=0.8,<=0.10,!=0.9.0' 'transformers>=5.5.3,<5.11,!=5.6.0' codetiming orjson \
-  cachetools dill pandas peft accelerate torchdata datasets pillow
-"$dir/bin/python" -c 'import verl, hydra; print("verl", verl.__version__)'
+if [[ ! -e "$mark" ]]; then
+  [[ -x "$dir/bin/python" ]] || "$python" -m venv "$dir"
+  pip=("$dir/bin/python" -m pip install --quiet --disable-pip-version-check)
+  "${pip[@]}" torch==2.13.0+cpu 2>/dev/null || "${pip[@]}" torch==2.13.0
+  # verl and OpenRLHF pin what only their GPU engines need, so dependencies are listed here instead.
+  "${pip[@]}" --no-deps verl==0.9.1 openrlhf==0.11.2
+  "${pip[@]}" 'numpy>=2' hydra-core 'ray>=2.41' 'tensordict>=0.8,<=0.10,!=0.9.0' \
+    'transformers>=5.5.3,<5.11,!=5.6.0' codetiming orjson cachetools dill pandas peft accelerate \
+    torchdata datasets pillow trl==1.16.0
+  "$dir/bin/python" -c 'import verl, hydra, trl; print("verl", verl.__version__, "TRL", trl.__version__)'
+  touch "$mark"
+fi
 echo "export RLMPLAN_LAUNCHER_PYTHON=$(cd -- "$dir/bin" && pwd)/python"

@@ -36,7 +36,8 @@ def launchers_for(plan: Plan, workload: Workload, cluster: Cluster) -> tuple[str
 def _launchers() -> dict[str, Launcher]:
     from planner.launchers.nemo_rl import NemoRl
     from planner.launchers.openrlhf import OpenRlhf
+    from planner.launchers.trl import Trl
     from planner.launchers.verl import Verl
 
-    found: tuple[Launcher, ...] = (NemoRl(), OpenRlhf(), Verl())
+    found: tuple[Launcher, ...] = (NemoRl(), OpenRlhf(), Trl(), Verl())
     return {launcher.name: launcher for launcher in found}

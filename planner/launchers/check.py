@@ -108,7 +108,7 @@ def _instance(read: ReadConfig, assignment: Assignment | None = None) -> Instanc
         read.cluster,
         framework=assignment.framework if assignment else space.framework,
         engine=assignment.engine if assignment else space.engine,
-        reference_shares_actor_layout=space.reference_shares_actor_layout,
+        reference_shares_actor_layout=read.reference_shares_actor_layout,
     )
 
 

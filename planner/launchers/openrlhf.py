@@ -96,7 +96,7 @@ class OpenRlhf:
 
 
 def _forward_reasons(layout: Layout) -> list[str]:
-    """All forward passes have one microbatch, and all trained models one layout."""
+    """All forward passes have one microbatch, and the reward model the trainers' layout."""
     forwards = {
         name: layout.strategies[name]
         for name in ("old_logprobs", "reference_logprobs", "values", "rewards")
@@ -105,15 +105,13 @@ def _forward_reasons(layout: Layout) -> list[str]:
     reasons = []
     if len({(s.micro_batch_sequences, s.packing) for s in forwards.values()}) > 1:
         reasons.append(f"{', '.join(forwards)} must have the same micro_batch_sequences")
-    for name in ("reference_logprobs", "rewards"):
-        strategy = forwards.get(name)
-        if strategy is None:
-            continue
+    rewards = forwards.get("rewards")
+    if rewards is not None:
         for field in ("cp", "zero_stage", "packing"):
-            if getattr(strategy, field) != getattr(layout.train, field):
-                reasons.append(f"{name} and actor_train differ in {field}, which has one flag")
-        if strategy.optimizer_on_cpu:
-            reasons.append(f"{name} has no optimizer to put on the host")
+            if getattr(rewards, field) != getattr(layout.train, field):
+                reasons.append(f"rewards and actor_train differ in {field}, which has one flag")
+        if rewards.optimizer_on_cpu:
+            reasons.append("the reward model has no optimizer to put on the host")
     return reasons
 
 
@@ -160,12 +158,11 @@ def _flags(layout: Layout, workload: Workload) -> dict[str, Any]:
         flags |= {"algo.kl.use_loss": True, "algo.kl.estimator": "k3"}
     if layout.staleness > 0:
         flags |= {"train.async_enable": True, "train.async_queue_size": layout.staleness}
-    reference = layout.get("reference_logprobs")
-    if reference is not None:
-        mesh = layout.meshes["reference_logprobs"]
-        flags |= _devices("ref", mesh)
-        flags["ref.offload"] = reference.offload == "all"
-        flags["train.colocate_actor_ref"] = not colocated and mesh == layout.train_mesh
+    if "reference_logprobs" in layout.strategies:
+        flags |= _devices("ref", layout.meshes["reference_logprobs"])
+        flags["ref.offload"] = True
+        shares = layout.meshes["reference_logprobs"] == layout.train_mesh
+        flags["train.colocate_actor_ref"] = shares and not colocated
     if "critic_train" in layout.strategies:
         flags["critic.model_name_or_path"] = workload.models["critic"].name
         flags |= _devices("critic", layout.meshes["critic_train"])

@@ -196,8 +196,10 @@ class _OpenRlhf:
         shares = self._shares("ref", actor, "train.colocate_actor_ref")
         mesh = actor if shares else self._mesh("ref")
         self.reader.models["reference"] = self.reader.models["actor"]
-        own = self._frozen("ref.offload")
-        self.reader.put("reference_logprobs", forward.but(own), mesh)
+        self.s.not_modelled(
+            "ref.offload", "its weights are priced as waiting in host memory", lambda v: not _off(v)
+        )
+        self.reader.put("reference_logprobs", forward, mesh)
 
     def _frozen(self, key: str) -> CallFields:
         offload = "all" if self.s.flag(key) else "none"

@@ -61,6 +61,15 @@ class ReadConfig:
     settings: Mapping[str, Any]
     """Setting -> value in effect, the launcher's defaults included."""
 
+    @property
+    def reference_shares_actor_layout(self) -> bool:
+        """Whether the reference runs in the actor's processes: never on devices of its own."""
+        if not load_space(self.space).reference_shares_actor_layout:
+            return False
+        meshes = self.assignment.meshes if self.assignment else {}
+        reference = meshes.get("reference_logprobs")
+        return reference is None or reference == meshes.get("actor_train")
+
 
 @dataclass
 class CallFields:

@@ -54,7 +54,7 @@ class Checker:
             unit.calls
             for unit in units_of(
                 graph,
-                reference_shares_actor_layout=self.space.reference_shares_actor_layout,
+                reference_shares_actor_layout=read.reference_shares_actor_layout,
             )
         ]
 
@@ -67,6 +67,7 @@ class Checker:
         node = self.calls[call]
         values = call_space(self.space, node.kind)
         tried = {f"{name}-in-space" for name in _NUMBERS if len(getattr(values, name)) > 1}
+        tried.add("zero_stage-in-space")  # readers give what the launcher has
         found = broken_rules(
             assignment.strategies[call],
             node,

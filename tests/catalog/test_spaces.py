@@ -119,6 +119,7 @@ def _random_strategies(n: int) -> StrategyArrays:
         "packing": random.random(n) < 0.5,
         "optimizer_on_cpu": random.random(n) < 0.5,
         "micro_batch_sequences": random.choice([1, 2, 3, 64], n),
+        "max_running_sequences": random.choice([8, 1024, 2048], n),
         "recompute": random.integers(0, 3, n),
         "offload": random.integers(0, 3, n),
         "first_stage_layers": random.integers(0, 4, n),
