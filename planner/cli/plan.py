@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.files import output_folder
+from planner.errors import InputError
 
 if TYPE_CHECKING:
     from planner.schema import PlanSet
@@ -50,6 +51,13 @@ def plan(
     critic: Annotated[str | None, typer.Option(rich_help_panel=WORKLOAD)] = None,
     reward: Annotated[str | None, typer.Option(rich_help_panel=WORKLOAD)] = None,
     reference: Annotated[str | None, typer.Option(rich_help_panel=WORKLOAD)] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="ROLE=MODEL for any other role (teacher, prm, env_llm, ...); repeatable.",
+            rich_help_panel=WORKLOAD,
+        ),
+    ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(help="NAME:NODESxDEVICES or a YAML file.", rich_help_panel=WORKLOAD),
@@ -163,20 +171,13 @@ def plan(
     """Find the best plans for a workload on a cluster, with a proof."""
     from planner.catalog.workloads import problem_from
 
+    roles = {"actor": actor, "critic": critic, "reward": reward, "reference": reference}
+    roles |= _by_role(model or [])
     problem = problem_from(
         file,
         preset=preset,
         algorithm=algorithm,
-        models={
-            role: reference_
-            for role, reference_ in (
-                ("actor", actor),
-                ("critic", critic),
-                ("reward", reward),
-                ("reference", reference),
-            )
-            if reference_ is not None
-        },
+        models={role: name for role, name in roles.items() if name is not None},
         cluster=cluster,
         prompts=prompts,
         samples=samples,
@@ -219,6 +220,19 @@ def plan(
         _show(plan_set, details)
         if output is not None:
             typer.echo(f"Written to {output}")
+
+
+def _by_role(given: list[str]) -> dict[str, str | None]:
+    """Role -> model of each ROLE=MODEL; InputError for anything else."""
+    pairs = [text.partition("=") for text in given]
+    for text, (role, _, name) in zip(given, pairs, strict=True):
+        if not role.isidentifier() or not name:
+            raise InputError(
+                f"{text!r} is not ROLE=MODEL",
+                where="--model",
+                remedy="For example --model teacher=Qwen/Qwen3-32B.",
+            )
+    return {role: name for role, _, name in pairs}
 
 
 def _show(plan_set: PlanSet, details: int) -> None:

@@ -211,7 +211,8 @@ def mesh_words(mesh: Mesh, *, name_group: bool) -> str:
 
 def _call_cells(call: CallPrediction, name_groups: bool) -> tuple[str, ...]:
     if call.mesh is None or call.strategy is None:
-        return ("CPU", "", "", seconds(call.time_s), "", "")
+        needed = f"{call.workers_needed:,.0f} workers keep up" if call.workers_needed else ""
+        return ("CPU", "", needed, seconds(call.time_s), "", "")
     mesh = call.mesh
     memory = f"{call.memory_bytes['total'] / GIB:.0f}/{call.memory_bytes['capacity'] / GIB:.0f}"
     if call.memory_verdict != "fits":

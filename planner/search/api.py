@@ -30,6 +30,7 @@ from planner.search.ranking import rank_plans
 from planner.search.sizes import Size, contains, usual_sizes, whole
 from planner.simulate.instance import Instance, make_instance
 from planner.version import __version__
+from planner.workload.describe import workload_notes
 
 _CALIBRATED_RESPONSES = 2048
 """Most responses in a step of the published runs that the step overhead was read off."""
@@ -203,6 +204,7 @@ def _report(
 
 def assumptions_of(instance: Instance, memory_share: float, sizes_matter: bool) -> tuple[str, ...]:
     lines = [*instance.workload.assumptions, *instance.cluster.assumptions]
+    lines += workload_notes(instance.workload, instance.calls)
     lines.append(
         f"plans fill at most {100 * memory_share:.0f} % of a device's usable memory"
         + (": none leaves the usual margin" if memory_share == 1.0 else "; the bound is for these")

@@ -30,7 +30,7 @@ def check_roles(workload: Workload, *, needs: Sequence[str], may_have: Sequence[
             raise InputError(
                 f"{name} needs a model in the role {role!r}",
                 where="models",
-                remedy=f"Add `{role}` (on the command line --{role}).",
+                remedy=f"Add `{role}` (on the command line {option_of(role)}).",
             )
     for role in workload.models:
         if role not in (*needs, *may_have):
@@ -40,6 +40,12 @@ def check_roles(workload: Workload, *, needs: Sequence[str], may_have: Sequence[
                 where=f"models.{role}",
                 remedy=f"Remove it; the roles of {name} are {known}.",
             )
+
+
+def option_of(role: str) -> str:
+    """The option of `rlmplan plan` that gives the role's model."""
+    own = ("actor", "critic", "reward", "reference")
+    return f"--{role}" if role in own else f"--model {role}=MODEL"
 
 
 def check_samples(workload: Workload, *, least: int, because: str) -> None:

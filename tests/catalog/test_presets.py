@@ -107,3 +107,14 @@ def test_the_problem_file_that_is_shown_is_one(tmp_path) -> None:
     assert read.model_copy(update={"assumptions": ()}) == preset.model_copy(
         update={"assumptions": ()}
     )
+
+
+def test_a_model_for_any_role() -> None:
+    runner = CliRunner()
+    given = ["plan", "--preset", "on-policy-distillation", "--actor", "Qwen/Qwen3-0.6B"]
+    planned = runner.invoke(app, [*given, "--model", "teacher=Qwen/Qwen3-1.7B", "--json"])
+    models = json.loads(planned.output)["workload"]["models"]
+    assert models["teacher"]["name"] == "Qwen/Qwen3-1.7B"
+    for wrong in ("teacher", "=x", "a b=c"):
+        with pytest.raises(InputError, match=r"^--model: .*is not ROLE=MODEL"):
+            runner.invoke(app, [*given, "--model", wrong], catch_exceptions=False)

@@ -1,0 +1,41 @@
+"""What a workload's special fields amount to, in sentences that are printed with a plan."""
+
+from __future__ import annotations
+
+from planner.schema import Call, Workload
+from planner.workload.decoding import decode_mode
+from planner.workload.sampling import expected_rounds, unused_share
+from planner.workload.turns import answers, later_prefill
+
+
+def workload_notes(workload: Workload, calls: tuple[Call, ...]) -> list[str]:
+    """One line for each of: sampling, turns, decode mode, replay; none for plain single answers."""
+    notes = []
+    names = {call.name for call in calls}
+    selects = workload.acceptance < 1.0 or workload.oversampling > 1.0
+    if selects and {"generate", "actor_train"} <= names:
+        notes.append(
+            f"{expected_rounds(workload):.3g} rounds of generation on average, of "
+            f"{100 * workload.oversampling:.0f} % of the batch each with {workload.acceptance:.0%} "
+            f"of the groups kept; {unused_share(workload):.0%} of the responses are not trained on"
+        )
+    elif workload.token_budget is not None:
+        notes.append(
+            f"{workload.token_budget:,} tokens in every optimizer step; "
+            f"{unused_share(workload):.0%} of the responses are not trained on"
+        )
+    if answers(workload) > 0.0:
+        later = later_prefill(workload)
+        notes.append(
+            f"{workload.turns.mean:g} turns a trajectory; after the first {later.new_tokens:,.0f} "
+            f"new and {later.repeated_tokens:,.0f} repeated tokens are prefilled; a waiting "
+            "trajectory keeps its cache"
+        )
+    mode = decode_mode(workload)
+    if mode.rows > 1.0:
+        notes.append(
+            f"{mode.passes_per_token:.2f} passes for each token, {mode.rows:.0f} tokens a pass"
+        )
+    for role, sequences in sorted(workload.replay_sequences.items()):
+        notes.append(f"the {role} trains on {sequences:,} replayed sequences beside generation")
+    return notes
