@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.errors import InputError
+
+if TYPE_CHECKING:
+    from planner.schema import Schema
 
 models_app = typer.Typer(help="Models in the catalogue.", no_args_is_help=True)
 hardware_app = typer.Typer(help="Devices and clusters.", no_args_is_help=True)
@@ -130,19 +133,20 @@ def hardware_show(
 
 
 def schema(
-    name: Annotated[str, typer.Argument(help="A schema type, for example PlanSet.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A type, for example PlanSet or ProblemFile; without it, their names."),
+    ] = None,
 ) -> None:
-    """Print the JSON schema of a type."""
+    """Print the JSON schema of an answer (PlanSet, ParetoFront, Replan), of a file as users write
+    it (ProblemFile, ClusterFile, DeviceFile, FleetFile), or of a type inside them."""
     import difflib
 
-    import planner.schema
-    from planner.schema import Schema
-
-    types = {
-        key: value
-        for key, value in vars(planner.schema).items()
-        if isinstance(value, type) and issubclass(value, Schema) and value is not Schema
-    }
+    types = _schemas()
+    if name is None:
+        for each in sorted(types):
+            typer.echo(each)
+        return
     if name not in types:
         near = difflib.get_close_matches(name, types, n=1, cutoff=0.5)
         hint = f"Did you mean {near[0]}? " if near else ""
@@ -150,6 +154,20 @@ def schema(
             f"no schema named {name!r}", remedy=f"{hint}There are: {', '.join(sorted(types))}"
         )
     _echo_json(types[name].model_json_schema())
+
+
+def _schemas() -> dict[str, type[Schema]]:
+    """Every type with a schema by name: those of `planner.schema`, and the files users write."""
+    import planner.schema
+    from planner.catalog import fleet_file, hardware_files, problem_file
+    from planner.schema import Schema, fleet
+
+    found: dict[str, type[Schema]] = {}
+    for module in (planner.schema, fleet, problem_file, hardware_files, fleet_file):
+        for key, value in vars(module).items():
+            if isinstance(value, type) and issubclass(value, Schema) and value is not Schema:
+                found[key] = value
+    return found
 
 
 def _echo_json(value: object) -> None:

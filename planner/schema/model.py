@@ -12,29 +12,38 @@ MAX_LAYERS = 10_000
 """Layers that a ModelSpec may have: far above any model, and small enough for arrays of them."""
 
 
+# Far above any model, so that a slip is refused where it is given and products stay within floats.
+Width = Annotated[int, Field(gt=0, le=2**26)]
+"""Elements of a vector or inner layer."""
+Heads = Annotated[int, Field(gt=0, le=2**16)]
+Experts = Annotated[int, Field(gt=0, le=2**16)]
+Vocabulary = Annotated[int, Field(gt=0, le=2**28)]
+PositionTokens = Annotated[int, Field(gt=0, le=2**31)]
+
+
 class MLASpec(Schema):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434). All sizes in elements."""
 
-    q_lora_rank: PositiveInt | None = None
+    q_lora_rank: Width | None = None
     """Rank of the query down-projection; null when queries are projected directly."""
-    kv_lora_rank: PositiveInt
+    kv_lora_rank: Width
     """Rank of the compressed key-value latent."""
-    qk_nope_head_dim: PositiveInt
+    qk_nope_head_dim: Width
     """Size of each head's query/key part without rotary embedding."""
-    qk_rope_head_dim: PositiveInt
+    qk_rope_head_dim: Width
     """Size of the rotary part; the key's is shared by all heads."""
-    v_head_dim: PositiveInt
+    v_head_dim: Width
     """Size of each value head."""
 
 
 class MoESpec(Schema):
     """Mixture-of-experts feed-forward layers."""
 
-    num_experts: PositiveInt
+    num_experts: Experts
     """Routed experts in each MoE layer."""
-    top_k: PositiveInt
+    top_k: Experts
     """Routed experts that each token visits."""
-    expert_ffn_size: PositiveInt
+    expert_ffn_size: Width
     """Inner width of one routed expert, elements."""
     shared_ffn_size: NonNegativeInt = 0
     """Inner width of all shared experts of a layer together, elements; 0 without any."""
@@ -72,19 +81,19 @@ class ModelSpec(Schema):
     """The name shown in plans, for example "Qwen/Qwen3-32B"."""
     architecture: Name
     """Hugging Face `model_type`, for example "qwen3_moe"; "custom" when given by hand."""
-    hidden_size: PositiveInt
+    hidden_size: Width
     """Width of the residual stream, elements."""
     num_layers: Annotated[int, Field(gt=0, le=MAX_LAYERS)]
     """Transformer blocks, multi-token-prediction layers not counted."""
-    num_heads: PositiveInt
+    num_heads: Heads
     """Query heads."""
-    num_kv_heads: PositiveInt
+    num_kv_heads: Heads
     """Key-value heads (equal to num_heads for MHA and for MLA)."""
-    head_dim: PositiveInt
+    head_dim: Width
     """Size of one query/key head (for MLA: nope + rope parts)."""
-    ffn_size: PositiveInt
+    ffn_size: Width
     """Inner width of the dense feed-forward layers, elements."""
-    vocab_size: PositiveInt
+    vocab_size: Vocabulary
     """Rows of the embedding matrix."""
     tie_embeddings: bool = False
     """True when the output head shares the input embedding."""
@@ -114,7 +123,7 @@ class ModelSpec(Schema):
     """Sliding-window attention; null when all layers attend to the whole sequence."""
     mtp_layers: NonNegativeInt = 0
     """Multi-token-prediction layers shipped beside the main model; not part of it in RL."""
-    max_position: PositiveInt = 131072
+    max_position: PositionTokens = 131072
     """Longest sequence that the model supports, tokens."""
     published_total_parameters: PositiveFloat | None = None
     """Parameter count that the publisher states; null when unknown."""

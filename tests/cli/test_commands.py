@@ -330,3 +330,12 @@ def test_objective_and_limits_come_from_file_and_options(tmp_path: Path) -> None
     result = CliRunner().invoke(app, ["plan", str(path), "--max-devices", "-1"])
     assert isinstance(result.exception, PlannerError)
     assert str(result.exception).startswith("--max-devices")
+
+
+def test_schemas_of_the_files_that_users_write() -> None:
+    names = invoke("schema").split()
+    assert {"PlanSet", "ParetoFront", "Replan", "ProblemFile", "ClusterFile"} <= set(names)
+    for name in names:
+        assert json.loads(invoke("schema", name))["title"] == name
+    problem = json.loads(invoke("schema", "ProblemFile"))["properties"]
+    assert {"algorithm", "models", "cluster", "objective", "tokens", "limits"} <= set(problem)

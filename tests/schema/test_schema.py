@@ -211,3 +211,21 @@ def test_lengths_stay_within_bounds(field: str, value: object) -> None:
     fields: dict[str, object] = {"mean_tokens": 10.0, "max_tokens": 100, field: value}
     with pytest.raises(ValidationError, match=field):
         LengthDistribution(**fields)  # type: ignore[arg-type]
+
+
+def test_a_model_of_impossible_size_is_refused() -> None:
+    fields = {
+        "name": "m",
+        "architecture": "custom",
+        "hidden_size": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+        "num_kv_heads": 4,
+        "head_dim": 16,
+        "ffn_size": 128,
+        "vocab_size": 99,
+    }
+    ModelSpec.model_validate(fields)
+    for field in ("hidden_size", "num_heads", "head_dim", "ffn_size", "vocab_size"):
+        with pytest.raises(ValidationError, match=field):
+            ModelSpec.model_validate(fields | {field: 2**40})
