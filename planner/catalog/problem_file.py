@@ -106,7 +106,7 @@ class ProblemFile(Schema):
     prompt: LengthsFile = LengthsFile()
     response: LengthsFile = LengthsFile()
     kl_weight: KlWeight | None = None
-    old_logprobs: Literal["recompute", "engine", "skip"] | None = None
+    old_logprobs: Literal["recompute", "engine", "either", "skip"] | None = None
     environment: EnvironmentSpec | None = None
     turns: TurnSpec | None = None
     block_diffusion: BlockDiffusion | None = None

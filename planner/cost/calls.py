@@ -28,12 +28,24 @@ _COSTS: dict[str, Callable[[CallContext, StrategyArrays], CallCosts]] = {
 def call_costs(context: CallContext, strategies: StrategyArrays) -> CallCosts:
     """Time, work, depth, bounds and memory of the context's call under each of n strategies.
 
+    Fused forms of calls (`context.adjustments`) are taken into account.
     Pure and vectorised: no loop over strategies, and no strategy's costs depend on another's.
     Raises ValueError for environment calls, which use no device.
     """
     cost = _COSTS.get(context.call.kind)
     if cost is None:
         raise ValueError(f"a call of kind {context.call.kind} has no strategies to cost")
+    costs = _in_blocks(cost, context, strategies)
+    for adjustment in context.adjustments:
+        costs = adjustment(context, strategies, costs)
+    return costs
+
+
+def _in_blocks(
+    cost: Callable[[CallContext, StrategyArrays], CallCosts],
+    context: CallContext,
+    strategies: StrategyArrays,
+) -> CallCosts:
     n = len(strategies)
     if n <= _BLOCK_STRATEGIES or context.call.kind == "generate":
         return cost(context, strategies)

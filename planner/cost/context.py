@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from planner.cost.kernels import KernelTable
 from planner.schema import Call, FrameworkProfile, ModelSpec, NodeGroup, Workload
+
+if TYPE_CHECKING:
+    from planner.cost.fusion import Adjustment
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class CallContext:
     processes, beside gradients and optimizer state)."""
     staleness: int = 0
     """Versions behind: 0 drains every batch, >= 1 lets generation flow."""
+    adjustments: tuple[Adjustment, ...] = ()
+    """What fused forms of calls change in the call's costs, in this order."""
     beside_trainer: bool = False
     """True when the call's devices are also those of a trainer, which keeps a residue there while
     it sleeps."""

@@ -30,9 +30,9 @@ _BLOCK = 512
 
 LAYOUT_FIELDS = (
     *("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage"),
-    *("first_stage_layers", "last_stage_layers"),
+    *("shard_ranks", "first_stage_layers", "last_stage_layers"),
 )
-"""Fields of a strategy that say which weights lie where."""
+"""Fields of a strategy that say which weights lie where (in pipelines of consecutive stages)."""
 
 
 def shard_keys(s: StrategyArrays) -> list[npt.NDArray[np.int64]]:
@@ -41,7 +41,14 @@ def shard_keys(s: StrategyArrays) -> list[npt.NDArray[np.int64]]:
     Ranks along cp and dp hold the same weights, or shards of them in one order.
     """
     columns = [s.tp, s.pp, s.vpp, s.ep * s.etp, s.first_stage_layers, s.last_stage_layers]
-    return [s.devices, *columns, (s.zero_stage >= 3).astype(np.int64)]
+    return [s.devices, *columns, _shards(s)]
+
+
+def _shards(s: StrategyArrays) -> IntArray:
+    """Ranks that a tensor-parallel rank's weights are sharded over, shape [n]."""
+    ranks = s.cp * s.dp
+    group = np.where(s.shard_ranks > 0, np.minimum(s.shard_ranks, ranks), ranks)
+    return np.asarray(np.where(s.zero_stage >= 3, group, 1))
 
 
 def received_bytes(
@@ -126,19 +133,20 @@ def _held(s: StrategyArrays, devices: int) -> _Held:
         return np.asarray(values)[:, None]
 
     in_stage = column(devices // s.pp)
-    sharded = column(s.zero_stage >= 3)
+    shards = column(_shards(s))
     tensor = rank % column(s.tp)
     replica = rank // column(s.tp) % column(s.cp * s.dp)
     slots = column(s.ep * s.etp)
     within = rank % in_stage
+    expert_shards = np.minimum(shards, np.maximum(in_stage // slots, 1))
     return _Held(
         stage=rank // in_stage,
-        dense=_slice(tensor, column(s.tp), replica, np.where(sharded, column(s.cp * s.dp), 1)),
+        dense=_slice(tensor, column(s.tp), replica % shards, shards),
         expert=_slice(
             within % slots,
             slots,
-            within // slots,
-            np.where(sharded, np.maximum(in_stage // slots, 1), 1),
+            within // slots % expert_shards,
+            expert_shards,
         ),
     )
 

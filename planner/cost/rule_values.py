@@ -40,7 +40,7 @@ STRATEGY_NAMES: dict[str, str] = {
 CALL_NAMES: dict[str, str] = {
     "role": "text: 'actor', 'critic', 'reference' or 'reward'",
     "has_critic": "Boolean: the workload trains a critic",
-    "old_logprobs": "text: 'recompute', 'engine' or 'skip': where the workload takes them from",
+    "old_logprobs": "text: 'recompute', 'engine', 'either' or 'skip': the workload's source",
     "call_sequences": "sequences that the call processes in one step and epoch",
     "num_layers": "the model's layers",
     "num_heads": "query heads",

@@ -34,7 +34,7 @@ _BOOLEAN = {
 _TEXT: dict[str, tuple[str, ...]] = {
     **CODED,
     "placement": ("colocated", "disaggregated", "free"),
-    "old_logprobs": ("recompute", "engine", "skip"),
+    "old_logprobs": ("recompute", "engine", "either", "skip"),
     "role": (),  # any text: algorithms may add roles
 }
 

@@ -53,7 +53,7 @@ class OpenRlhf:
         if workload.algorithm not in ESTIMATORS:
             return [f"only {' and '.join(ESTIMATORS)} are exported, not {workload.algorithm}"]
         reasons = common_reasons(plan, workload, cluster, load_space("openrlhf"))
-        if workload.old_logprobs != "recompute":
+        if workload.old_logprobs not in ("recompute", "either"):
             reasons.append("old log-probs are always recomputed; use old_logprobs recompute")
         if workload.kv_cache_dtype != "bf16":
             reasons.append("there is no flag for the key-value cache's precision")

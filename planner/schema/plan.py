@@ -47,6 +47,8 @@ class Assignment(Schema):
     """Framework profile used for training and forward calls, and for overheads of the step."""
     engine: Name
     """Engine profile used for generation."""
+    fusions: tuple[Name, ...] = ()
+    """Fused forms of calls that the plan uses (docs/fusion.md); the calls are then those."""
     space: Name = "any"
     """Search space whose launcher conventions hold (which models share processes)."""
 

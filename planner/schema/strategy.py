@@ -211,6 +211,9 @@ class SearchSpace(Schema):
     """True when forward passes of a trained model may run in another layout than its training, on
     weights that are reallocated from the trainer in each step: on the trainer's devices, or, for
     one of the trained models, on others (placement "free")."""
+    fusions: tuple[Name, ...] = ()
+    """Fused forms of calls that the launcher can run (docs/fusion.md); each set of them that the
+    workload allows is searched."""
     own_devices: dict[Literal["colocated", "disaggregated"], tuple[Name, ...]] = Field(
         default_factory=dict
     )

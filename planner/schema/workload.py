@@ -158,7 +158,7 @@ class Workload(Schema):
     """The critic's; the actor's number when null."""
     kl_weight: KlWeight = 0.0
     """Weight of the KL term; the reference model runs only when it is above zero."""
-    old_logprobs: Literal["recompute", "engine", "skip"] = "recompute"
+    old_logprobs: Literal["recompute", "engine", "either", "skip"] = "recompute"
     """Where the old log-probabilities come from: a forward pass of the trainer, the generation
     engine, or nowhere (strictly on-policy single step, ratio identically one)."""
     environment: EnvironmentSpec = EnvironmentSpec()

@@ -147,7 +147,10 @@ class SizeSearch:
             if self.clock.cancelled or (stopped and any(each.result.solutions for each in solved)):
                 break
         unsolved = self.wanted[len(solved) :]
-        bounds += [work_depth_bound_s(self.instance, scope.staleness) for scope in unsolved]
+        bounds += [
+            work_depth_bound_s(class_instance(self.instance, scope), scope.staleness)
+            for scope in unsolved
+        ]
         bound_s = max(min(bounds, default=math.inf), self.least_s)
         self.results[size] = SizeResult(size, tuple(solved), bound_s)
         return self.results[size]

@@ -124,7 +124,8 @@ def options_key(instance: Instance, scope: Scope, unit: CallUnit) -> Hashable:
     staleness = scope.staleness if depends_on_staleness(instance, scope, unit) else None
     beside = scope.beside_trainer and unit.name in instance.engines
     limits = scope.memory_share, scope.few_sizes, scope.only_devices
-    return scope.space.name, unit, scope.placement, staleness, beside, *limits
+    fused = tuple(instance.adjustments.get(name, ()) for name in unit.calls)
+    return scope.space.name, unit, scope.placement, staleness, beside, fused, *limits
 
 
 def depends_on_staleness(instance: Instance, scope: Scope, unit: CallUnit) -> bool:
@@ -214,8 +215,9 @@ def _group_rows(instance: Instance, scope: Scope, calls: list[Call], group: Node
         columns.append(forward.take(forward_rows))
         parts.append(other.take(forward_rows))
     rows = rows_of([lead, *others], columns, parts, calls, priced + len(others) * len(forward))
-    own = [call for call in others if call.role == lead.role]
-    if not scope.space.reallocation or len(own) < len(others) or lead.kind != "train":
+    movable = [call for call in others if call.role == lead.role]
+    movable = [call for call in movable if call.name not in instance.adjustments]
+    if not scope.space.reallocation or movable != others or lead.kind != "train":
         return rows
     return merged(rows, relaid_rows(instance, scope, lead, strategies, costs, others, group))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner.cost.rule_values import Placement
 from planner.schema import SearchSpace
 from planner.search.options import UnitOptions
 from planner.search.problem import PlacementProblem, WeightSync
 from planner.search.scope import Scope
 from planner.simulate.copies import copy_name, forward_calls
+from planner.simulate.fusions import offered, with_fusions
 from planner.simulate.instance import Instance
 from planner.workload.units import CallUnit, with_copies
 
@@ -40,28 +42,31 @@ def scopes(instance: Instance, space: SearchSpace, memory_share: float) -> list[
                 apart = [True]
             elif placement == "free" and _residue_matters(instance):
                 apart = [False, True]
+            forms: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+            forms += [(copied, ()) for copied in _copied(instance, space, placement)]
+            forms += [((), names) for names in offered(instance, space.fusions)]
             found += [
-                Scope(space, placement, staleness, memory_share, each, copied)
+                Scope(space, placement, staleness, memory_share, each, copied, names)
                 for each in apart
-                for copied in _copied(instance, space)
-                if placement == "free" or not copied
+                for copied, names in forms
             ]
     return found
 
 
-def _copied(instance: Instance, space: SearchSpace) -> list[tuple[str, ...]]:
+def _copied(instance: Instance, space: SearchSpace, placement: Placement) -> list[tuple[str, ...]]:
     """Trainers whose forward passes leave their devices: none, or one of them.
 
     Copies on the trainer's own devices are options of its unit and need no class. Classes in which
     several trainers' passes leave cost ten times as long to solve, and gained nothing in trials.
     """
-    if not space.reallocation:
+    if not space.reallocation or placement != "free":
         return [()]
     return [(), *((unit.name,) for unit in instance.units if forward_calls(instance, unit))]
 
 
 def class_instance(instance: Instance, scope: Scope) -> Instance:
-    """The instance with the units that the class of plans has."""
+    """The instance with the calls and units that the class of plans has."""
+    instance = with_fusions(instance, scope.fusions)
     copies = [
         CallUnit(copy_name(unit.name), forward_calls(instance, unit))
         for unit in instance.units

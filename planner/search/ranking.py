@@ -56,12 +56,14 @@ def rank_plans(
     """
     found: dict[str, tuple[tuple[float, str], Plan]] = {}
     for each in classes:
-        bound_s = work_depth_bound_s(instance, each.scope.staleness) if each.result.solutions else 0
+        if not each.result.solutions:
+            continue
+        bound_s = work_depth_bound_s(each.instance, each.scope.staleness)
         solved = [
             to_assignment(each.instance, each.scope, each.options, solution)
             for solution in each.result.solutions
         ]
-        variants = _with_variants(each.instance, each, solved[0]) if solved else ()
+        variants = _with_variants(each.instance, each, solved[0])
         assignments = (*solved, *variants)
         prices = price_assignments(instance, assignments)
         for assignment in assignments:
@@ -213,6 +215,7 @@ def to_assignment(
         meshes=meshes,
         strategies=strategies,
         staleness=scope.staleness,
+        fusions=scope.fusions,
         framework=scope.space.framework,
         engine=scope.space.engine,
         space=scope.space.name,

@@ -22,6 +22,8 @@ class Scope:
     """Placement "free": engines share no device with a trainer. Elsewhere the placement says it."""
     copied: tuple[str, ...] = ()
     """Units that train whose forward passes run on a copy with devices of its own."""
+    fusions: tuple[str, ...] = ()
+    """Fused forms of calls."""
     few_sizes: bool = False
     """Only meshes of some fractions and a power of two of a node group: enough to see if
     something fits, at a fraction of the time."""
@@ -31,7 +33,7 @@ class Scope:
     @property
     def is_variant(self) -> bool:
         """Whether the class only refines another one: of interest if it holds a better plan."""
-        return bool(self.copied)
+        return bool(self.copied or self.fusions)
 
     @property
     def beside_trainer(self) -> bool:

@@ -13,6 +13,7 @@ def placement_words(instance: Instance, assignment: Assignment) -> str:
     for name, mesh in meshes.items():
         pools.setdefault(mesh, []).append(name)
     timing = "synchronous" if assignment.staleness == 0 else f"{assignment.staleness}-off async"
+    timing += "".join(f", {name.replace('_', ' ')}" for name in assignment.fusions)
     if len(pools) == 1:
         return f"colocated on {next(iter(pools)).devices} devices, {timing}"
     engines = set(instance.engines)

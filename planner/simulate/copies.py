@@ -15,6 +15,7 @@ import numpy as np
 from planner.cost.arrays import CallCosts, FloatArray, StrategyArrays
 from planner.cost.reallocation import LAYOUT_FIELDS, reallocation_s
 from planner.schema import Assignment, Mesh, Strategy
+from planner.simulate.fusions import with_fusions
 from planner.simulate.instance import Instance
 from planner.workload.units import CallUnit, with_copies
 
@@ -23,7 +24,8 @@ Place = tuple[Mesh, tuple[int, ...]]
 
 
 def of_assignment(instance: Instance, assignment: Assignment) -> Instance:
-    """The instance with the copies that the assignment implies as units of their own."""
+    """The instance with the assignment's fusions, and the copies that it implies as units."""
+    instance = with_fusions(instance, assignment.fusions)
     if not instance.reallocates:
         return instance
     copies: list[CallUnit] = []
@@ -43,10 +45,15 @@ def of_assignment(instance: Instance, assignment: Assignment) -> Instance:
 
 
 def forward_calls(instance: Instance, unit: CallUnit) -> tuple[str, ...]:
-    """Forward calls of the model that the unit trains; none for a unit that trains nothing."""
+    """Forward calls of the model that the unit trains, fused ones excepted, which stay with it;
+    none for a unit that trains nothing."""
     calls = [instance.call(name) for name in unit.calls]
     trained = {call.role for call in calls if call.kind == "train"}
-    return tuple(call.name for call in calls if call.kind == "forward" and call.role in trained)
+    return tuple(
+        call.name
+        for call in calls
+        if call.kind == "forward" and call.role in trained and call.name not in instance.adjustments
+    )
 
 
 def copy_name(unit: str, number: int = 0) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from planner.catalog.frameworks import load_framework
 from planner.cost.context import CallContext
+from planner.cost.fusion import Adjustment, returns_logprobs
 from planner.cost.kernel_tables import load_kernels
 from planner.cost.kernels import KernelTable
 from planner.cost.transfer import step_fixed_s, weight_sync_s
@@ -44,6 +46,12 @@ class Instance:
     reallocates: bool = False
     """Whether a trained model's forward passes may run on a copy of its own, whose weights are
     reallocated from the trainer in every step."""
+    reference_shares_actor_layout: bool = False
+    """Whether the reference runs in the actor's trainer processes."""
+    fusions: tuple[str, ...] = ()
+    """Fused forms of calls that `graph` has (`planner.simulate.fusions`)."""
+    adjustments: Mapping[str, tuple[Adjustment, ...]] = field(default_factory=dict)
+    """Call -> what fused forms change in its costs."""
 
     def call(self, name: str) -> Call:
         """The call named `name`."""
@@ -114,6 +122,7 @@ class Instance:
             trained=any(self.call(name).kind == "train" for name in unit.calls),
             staleness=staleness,
             beside_trainer=beside_trainer,
+            adjustments=self.adjustments.get(call.name, ()),
         )
 
     @cached_property
@@ -190,4 +199,18 @@ def make_instance(
         engine=load_framework(engine),
         kernels={group.name: load_kernels(group.device) for group in cluster.groups},
         reallocates=reallocates,
+        reference_shares_actor_layout=reference_shares_actor_layout,
+        adjustments=_asked_for(workload, graph),
     )
+
+
+def _asked_for(workload: Workload, graph: nx.DiGraph) -> dict[str, tuple[Adjustment, ...]]:
+    """Engines return log-probabilities where the workload takes the old ones from there."""
+    if workload.old_logprobs != "engine":
+        return {}
+    calls = (attributes["call"] for _, attributes in graph.nodes(data=True))
+    return {
+        call.name: (returns_logprobs,)
+        for call in calls
+        if call.kind == "generate" and call.role == "actor"
+    }

@@ -21,6 +21,7 @@ class PriceContext(NamedTuple):
     copy: bool
     """On a copy of the trainer's model (`planner.simulate.copies`)."""
     beside_trainer: bool
+    fusions: tuple[str, ...]
 
 
 PriceKey = tuple[PriceContext, Strategy]
@@ -39,6 +40,7 @@ def price_key(instance: Instance, assignment: Assignment, call: Call) -> PriceKe
         staleness=assignment.staleness,
         copy=name in instance.copies,
         beside_trainer=call.kind == "generate" and beside_trainer(instance, assignment, mesh),
+        fusions=assignment.fusions,
     )
     return context, assignment.strategies[name]
 

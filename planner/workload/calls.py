@@ -99,7 +99,7 @@ def policy_logprobs(workload: Workload) -> list[Call]:
 
 def old_logprobs(workload: Workload) -> list[Call]:
     """The old policy's log-probabilities of what is trained on, unless the engine gave them."""
-    if workload.old_logprobs == "recompute":
+    if workload.old_logprobs in ("recompute", "either"):
         return [forward("old_logprobs", "actor", "logprobs", trained_sequences(workload, "actor"))]
     if workload.old_logprobs == "skip" and workload.optimizer_steps * workload.epochs > 1:
         raise InputError(

@@ -14,7 +14,9 @@ from planner.errors import InputError
 from planner.schema import Assignment, CallSpace, Mesh, SearchSpace, Strategy
 from planner.search.legality import explain_illegal
 from planner.search.problems import scopes
+from planner.simulate.copies import of_assignment
 from planner.simulate.evaluate import evaluate, evaluate_instance
+from planner.simulate.fusions import offered, with_fusions
 from planner.simulate.instance import Instance, make_instance
 from planner.simulate.prices import price_assignments
 
@@ -29,7 +31,11 @@ def tiny(**changes: object) -> Problem:
         "response_max": 1024,
         "max_staleness": 0,
     }
-    return problem_from(None, models={"actor": "Qwen/Qwen2.5-1.5B"}, **(options | changes))
+    own = {name: changes.pop(name) for name in ("old_logprobs", "kl_weight") if name in changes}
+    read = problem_from(None, models={"actor": "Qwen/Qwen2.5-1.5B"}, **(options | changes))
+    if own.get("kl_weight"):
+        own["models"] = dict.fromkeys(("actor", "reference"), read.workload.models["actor"])
+    return Problem(read.workload.model_copy(update=own), read.cluster)
 
 
 def few_degrees(**changes: object) -> SearchSpace:
@@ -55,9 +61,17 @@ def instance_of(problem: Problem, space: SearchSpace) -> Instance:
     )
 
 
-def all_assignments(problem: Problem, space: SearchSpace) -> Iterator[Assignment]:
-    """Every legal assignment on one node of two devices."""
+def fused(problem: Problem, space: SearchSpace) -> list[Instance]:
+    """The instance, and its fused forms."""
     instance = instance_of(problem, space)
+    sets = offered(instance, space.fusions)
+    return [instance, *(with_fusions(instance, names) for names in sets)]
+
+
+def all_assignments(
+    problem: Problem, space: SearchSpace, instance: Instance
+) -> Iterator[Assignment]:
+    """Every legal assignment on one node of two devices."""
     group = problem.cluster.groups[0]
     meshes = [
         Mesh(group=group.name, first_node=0, nodes=1, first_device=first, devices_per_node=count)
@@ -91,13 +105,20 @@ def all_assignments(problem: Problem, space: SearchSpace) -> Iterator[Assignment
             framework=space.framework,
             engine=space.engine,
             space=space.name,
+            fusions=instance.fusions,
         )
 
 
 def brute_force_s(problem: Problem, space: SearchSpace) -> float:
     instance = instance_of(problem, space)
     best_s = float("inf")
-    assignments = list(all_assignments(problem, space))
+    assignments = [
+        each
+        for form in fused(problem, space)
+        for each in all_assignments(problem, space, form)
+        # Copies and fusions are not combined on devices of their own.
+        if not form.fusions or of_assignment(form, each).units == form.units
+    ]
     prices = price_assignments(instance, assignments)
     for assignment in assignments:
         try:
@@ -110,7 +131,16 @@ def brute_force_s(problem: Problem, space: SearchSpace) -> float:
     return best_s
 
 
-@pytest.mark.parametrize("changes", [{}, {"response_mean": 900.0}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"response_mean": 900.0},
+        {"old_logprobs": "either"},
+        {"kl_weight": 0.001},
+    ],
+    ids=str,
+)
 def test_the_search_finds_the_best_of_all_layouts(changes: dict[str, object]) -> None:
     problem, space = tiny(**changes), few_degrees()
     answer = planner.plan(problem.workload, problem.cluster, space=space, top=1, gap=1e-4)
