@@ -13,6 +13,7 @@ from planner.cost.memory import usable_bytes
 from planner.errors import InfeasibleError, PlannerError
 from planner.schema import Cluster, NodeGroup
 from planner.search.candidates import enumerate_candidates
+from planner.search.levers import levers
 from planner.search.options import UnitOptions, unit_options
 from planner.search.placement import PlacementResult, solve_placement
 from planner.search.problems import class_instance, placement_problem
@@ -45,14 +46,23 @@ def explain_infeasible(instance: Instance, attempts: list[Attempt]) -> Infeasibl
     attempts = [each for each in attempts if not each.scope.is_variant]
     attempt = max(attempts, key=_progress)
     reason = _first_reason(instance, attempt) or _together(instance, attempt.result)
-    remedy = None
-    if _lacks_memory(attempt):
-        remedy = _larger_cluster(instance, [each.scope for each in attempts]) or (
-            "Use smaller models, more memory on each device, or shorter sequences"
-        )
+    remedy = (
+        _remedy(instance, [each.scope for each in attempts]) if _lacks_memory(attempt) else None
+    )
     return InfeasibleError(
         f"no plan fits: {reason.rstrip('.')}." + (f" {remedy}." if remedy else "")
     )
+
+
+def _remedy(instance: Instance, scopes: list[Scope]) -> str:
+    """The smallest changes known to help, each verified by a search."""
+    cluster = instance.cluster
+    larger = _larger_cluster(instance, scopes)
+    ways = [larger] if larger else []
+    ways += levers(instance, scopes, lambda changed, classes: _fits(changed, classes, cluster))
+    if not ways:
+        return "Use smaller models, more memory on each device, or shorter sequences"
+    return "It would fit " + ", or ".join(ways)
 
 
 def _together(instance: Instance, result: PlacementResult) -> str:
@@ -155,7 +165,7 @@ def _larger_cluster(instance: Instance, scopes: list[Scope]) -> str | None:
                 f"{group.nodes} x {group.devices_per_node} {group.device.id}"
                 for group in size.groups
             )
-            return f"It would fit on {size.devices} of these devices ({shapes})"
+            return f"on {size.devices} of these devices ({shapes})"
     return None
 
 

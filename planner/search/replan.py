@@ -49,7 +49,7 @@ _FACTOR = 2
 """How far degrees may be from the old ones, in the search near the old plan."""
 _NEAR_GAP = 0.02
 """Proof that is enough among the plans near the old one."""
-_SOLUTIONS = 3
+_SOLUTIONS = 1
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import pytest
 
 import planner
 from planner.catalog.workloads import Problem, problem_from
+from planner.report.text import render_plan_set, to_text
 from planner.schema import Cluster, Limits, PlanSet
 from planner.search.objectives import OBJECTIVES, Goal, used
 from planner.search.sizes import contains, usual_sizes
@@ -214,3 +215,32 @@ def test_two_kinds_of_devices_are_chosen_by_price() -> None:
     )
     assert {mesh.group for mesh in by_money.plans[0].assignment.meshes.values()} == {"cheap"}
     assert used(by_money.plans[0], cluster)[0] == 0
+
+
+@pytest.mark.parametrize("objective", ["cost_per_step", "tokens_per_s_per_device"])
+def test_a_deadline_or_a_cancelled_search_returns_what_there_is_with_a_valid_bound(
+    objective: str,
+) -> None:
+    whole = solve(small(), objective=objective)
+    best, better = whole.plans[0].objective_value, OBJECTIVES[objective].larger_is_better
+    assert best is not None
+    for options in ({"deadline_s": 0.01}, {"cancel": lambda: True}):
+        hurried = solve(small(), objective=objective, **options)
+        bound, found = hurried.search.objective_bound, hurried.plans[0].objective_value
+        assert bound is not None
+        assert found is not None
+        if better:
+            assert bound >= best * (1 - 1e-9)
+            assert found <= (whole.search.objective_bound or 0.0) * (1 + 1e-9)
+        else:
+            assert bound <= best * (1 + 1e-9)
+            assert found >= (whole.search.objective_bound or 0.0) * (1 - 1e-9)
+
+
+def test_fewer_plans_than_asked_for_are_counted() -> None:
+    answer = solve(small(), top=30)
+    assert answer.search.plans_asked == 30
+    if len(answer.plans) < 30:
+        assert f"{len(answer.plans)} of the 30 asked for" in to_text(render_plan_set(answer))
+    signatures = [plan.assignment.model_dump_json() for plan in answer.plans]
+    assert len(set(signatures)) == len(signatures)
