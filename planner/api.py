@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from planner.errors import InfeasibleError, InputError, PlannerError
 from planner.fleet.api import plan_fleet
-from planner.launchers import launchers_for
+from planner.launchers import get_launcher, with_launchers
 from planner.schema import Cluster, Limits, ParetoFront, PlanSet, Replan, SearchSpace, Workload
 from planner.search import api, front
 from planner.search import replan as replanning
 from planner.search.sizes import Size
 
-__all__ = ["pareto", "plan", "plan_fleet"]
+__all__ = ["pareto", "plan", "plan_fleet", "plan_for_launcher"]
 
 
 def plan(
@@ -58,11 +60,56 @@ def plan(
         gap=gap,
         cancel=cancel,
     )
-    plans = tuple(
-        each.model_copy(update={"launchers": launchers_for(each, workload, cluster)})
-        for each in found.plans
-    )
+    plans = tuple(with_launchers(each, workload, cluster) for each in found.plans)
     return found.model_copy(update={"plans": plans})
+
+
+def plan_for_launcher(
+    launcher: str,
+    workload: Workload,
+    cluster: Cluster,
+    *,
+    objective: str = "step_time",
+    deadline_s: float | None = None,
+    **how: Any,
+) -> PlanSet:
+    """The best plans that a launcher's spaces hold: those of the space whose best plan is best.
+
+    Every space of the launcher (training backend) is searched, with its share of `deadline_s`; the
+    other parameters are those of `plan`. Spaces with a worse best plan, or none, are named among
+    the assumptions.
+
+    Raises InputError for an unknown launcher, and what `plan` raises when no space has a plan.
+    """
+    spaces = get_launcher(launcher).capabilities.spaces
+    share = deadline_s and deadline_s / len(spaces)
+    found: list[PlanSet] = []
+    failed: dict[str, PlannerError] = {}
+    for space in spaces:
+        try:
+            found.append(
+                plan(workload, cluster, space=space, objective=objective, deadline_s=share, **how)
+            )
+        except (InfeasibleError, InputError) as error:
+            failed[space] = error
+    if not found:
+        raise failed[spaces[0]]
+    # Throughputs are maximised, times and costs minimised.
+    sign = -1.0 if objective.startswith("tokens_per_s") else 1.0
+
+    def value(each: PlanSet) -> float:
+        first = each.plans[0]
+        shown = first.objective_value
+        return sign * (first.step_time_s if shown is None or objective == "step_time" else shown)
+
+    best = min(found, key=value)
+    notes = [
+        f"{each.space}, also {launcher}'s: its best plan takes {each.plans[0].step_time_s:.1f} s"
+        for each in found
+        if each is not best
+    ]
+    notes += [f"{space}, also {launcher}'s: {error}" for space, error in failed.items()]
+    return best.model_copy(update={"assumptions": (*best.assumptions, *notes)})
 
 
 def pareto(
@@ -94,13 +141,7 @@ def pareto(
         cancel=cancel,
     )
     points = tuple(
-        each.model_copy(
-            update={
-                "plan": each.plan.model_copy(
-                    update={"launchers": launchers_for(each.plan, workload, cluster)}
-                )
-            }
-        )
+        each.model_copy(update={"plan": with_launchers(each.plan, workload, cluster)})
         for each in found.points
     )
     return found.model_copy(update={"points": points})
@@ -146,9 +187,7 @@ def replan(
         cancel=cancel,
     )
     plans = tuple(
-        each.model_copy(
-            update={"launchers": launchers_for(each, found.plans.workload, found.plans.cluster)}
-        )
+        with_launchers(each, found.plans.workload, found.plans.cluster)
         for each in found.plans.plans
     )
     return found.model_copy(update={"plans": found.plans.model_copy(update={"plans": plans})})

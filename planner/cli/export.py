@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 def export(
     plans: Annotated[Path, typer.Argument(help="The file that `rlmplan plan --json` wrote.")],
-    to: Annotated[str, typer.Option(help="Launcher: nemo-rl or verl.")],
+    to: Annotated[str, typer.Option(help="Launcher; see `rlmplan launchers`.")],
     rank: Annotated[int, typer.Option(min=1, help="Which plan.")] = 1,
     output: Annotated[
         Path,
@@ -47,7 +47,7 @@ def export(
         raise InputError(
             f"{to} cannot run plan {rank}: {'; '.join(reasons)}",
             where=str(plans),
-            remedy=f"Plan with --space {to}... so that the search keeps to what {to} can run",
+            remedy=f"Plan with --launcher {to}, so that the search keeps to what {to} can run",
         )
     made_for = load_space(chosen.assignment.space).launcher
     if made_for != to:

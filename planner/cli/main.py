@@ -13,6 +13,7 @@ from planner.cli import (
     check,
     export,
     fleet,
+    launchers,
     pareto,
     plan,
     replan,
@@ -52,6 +53,7 @@ fleet.register(app)
 replan.register(app)
 export.register(app)
 check.register(app)
+launchers.register(app)
 catalog.register(app)
 validate.register(app)
 workloads.register(app)

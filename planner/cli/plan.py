@@ -105,8 +105,14 @@ def plan(
     space: Annotated[
         str | None,
         typer.Option(
-            help="Search space: any, nemo-rl-megatron, verl-fsdp, verl-megatron, or a YAML file.",
+            help="Search space: any, a launcher's (rlmplan launchers --json), or a YAML file.",
             rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    launcher: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of --space: the best of a launcher's spaces.", rich_help_panel=SEARCH
         ),
     ] = None,
     objective: Annotated[
@@ -200,12 +206,25 @@ def plan(
         top=top,
         deadline=deadline,
     )
-    from planner.api import plan as find_plans
+    from functools import partial
 
-    plan_set = find_plans(
+    from planner.api import plan as find_plans
+    from planner.api import plan_for_launcher
+
+    if launcher is not None and space is not None:
+        raise InputError(
+            "gives a launcher and a search space",
+            where="--launcher",
+            remedy="Give one of --launcher and --space.",
+        )
+    chosen = (
+        partial(find_plans, space=problem.space)
+        if launcher is None
+        else partial(plan_for_launcher, launcher)
+    )
+    plan_set = chosen(
         problem.workload,
         problem.cluster,
-        space=problem.space,
         objective=problem.objective or "step_time",
         limits=problem.limits,
         tokens=problem.tokens,

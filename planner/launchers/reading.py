@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from planner.catalog.data import validate
@@ -113,9 +115,18 @@ class Reader:
             return
         if name is None:
             raise InputError("no model is named", where=self.settings.where(key))
+        self.models[role] = self._load(name, key)
+
+    def _load(self, name: str, key: str) -> ModelSpec:
+        """A model by name or path; of a path that is not here, the model that it is named after."""
         try:
-            self.models[role] = load_model(name)
+            return load_model(name)
         except InputError as error:
+            if "/" in name.rstrip("/"):
+                with contextlib.suppress(InputError):
+                    found = load_model(PurePath(name).name)
+                    self.notes.append(f"{key} {name}: taken as {found.name}")
+                    return found
             raise InputError(
                 f"the architecture of {name!r} is not known ({error.message})",
                 where=self.settings.where(key),

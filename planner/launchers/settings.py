@@ -66,14 +66,17 @@ class KeyList:
     defaults: Mapping[str, Any]
     """Key -> default; text may hold `${...}` references to other keys."""
     open_sections: tuple[str, ...] = ()
-    """Sections that take any key."""
+    """Sections that take any key: all below a dotted name, or all that begin with a name in "-"."""
 
     def knows(self, key: str) -> bool:
         """True for a key of the launcher, a section of such keys, or one of an open section."""
         return (
             key in self.defaults
             or any(known.startswith(f"{key}.") for known in self.defaults)
-            or any(key == name or key.startswith(f"{name}.") for name in self.open_sections)
+            or any(
+                key == name or key.startswith(name if name.endswith("-") else f"{name}.")
+                for name in self.open_sections
+            )
         )
 
 
@@ -233,7 +236,9 @@ class Settings:
             if key in self._partly:
                 found.append(NotUnderstood(key, item.value, item.where, self._partly[key]))
             elif key not in self._read:
-                if self.keys.knows(key):
+                if isinstance(item.value, Unknown):
+                    reason = "not known from the script alone"
+                elif self.keys.knows(key):
                     reason = "not part of the model of this planner"
                 else:
                     hint = "" if item.added else _near_keys(key, self.keys)

@@ -72,6 +72,8 @@ class Trl:
         algorithms=("grpo",),
         backends="DeepSpeed or FSDP2 through accelerate; vLLM",
         also={
+            "zero-1": "accelerate.deepspeed_config.zero_stage",
+            "zero-2": "accelerate.deepspeed_config.zero_stage",
             "lora": "use_peft",
             "activation-offload": "activation_offloading",
             "staleness": "trl.experimental.async_grpo",

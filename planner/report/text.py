@@ -21,7 +21,8 @@ def render_plan_set(plan_set: PlanSet, *, details: int = 3) -> RenderableType:
     """The whole answer: ranking, the calls of the first `details` plans, bounds, assumptions."""
     parts: list[RenderableType] = [_title(plan_set), _ranking(plan_set)]
     several = len(plan_set.cluster.groups) > 1
-    parts += [plan_table(plan, name_groups=several) for plan in plan_set.plans[:details]]
+    for plan in plan_set.plans[:details]:
+        parts += [plan_table(plan, name_groups=several), _runs_on(plan)]
     if len(plan_set.plans) > details:
         hidden = len(plan_set.plans) - details
         parts.append(Text(f"{hidden} more in --json and --output (or --details).\n"))
@@ -197,6 +198,16 @@ def plan_table(plan: Plan, *, name_groups: bool) -> Group:
     for name, value in plan.overheads_s.items():
         table.add_row(name, "", "", "", seconds(value), "", "", style="dim")
     return Group(title, table)
+
+
+def _runs_on(plan: Plan) -> Text:
+    """Launchers that can run the plan, and the first thing that each of the others lacks."""
+    text = Text(overflow="ellipsis", no_wrap=True)
+    if plan.launchers or plan.lacking:
+        text.append(f"runs on   {', '.join(plan.launchers) or 'no launcher as it is'}\n")
+    for name, reasons in plan.lacking.items():
+        text.append(f"  not {name}: {reasons[0]}\n", style="dim")
+    return text
 
 
 def mesh_words(mesh: Mesh, *, name_group: bool) -> str:

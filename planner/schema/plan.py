@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from planner.schema.base import (
     Name,
     NonNegativeFloat,
@@ -135,6 +137,8 @@ class Plan(Prediction):
     within the share of memory that the assumptions name."""
     launchers: tuple[Name, ...]
     """Launchers whose files `rlmplan export` writes for this plan."""
+    lacking: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
+    """Every other launcher -> why it cannot run this plan, in sentences."""
     objective_value: NonNegativeFloat | None = None
     """The plan set's objective in its own unit; null in files of older releases."""
 

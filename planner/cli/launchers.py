@@ -1,0 +1,46 @@
+"""`rlmplan launchers`: which launcher has which strategy."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("launchers")(launchers)
+
+
+def launchers(
+    json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+) -> None:
+    """Show which launcher has which strategy, and what plans may use of it."""
+    from planner.launchers import launcher_names
+    from planner.launchers.table import as_data, rows
+
+    if json:
+        from json import dumps
+
+        typer.echo(dumps(as_data(), indent=2))
+        return
+    from rich.table import Table
+
+    from planner.report.text import WIDTH, to_text
+
+    about = as_data()
+    table = Table(box=None, width=WIDTH, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("strategy", ratio=3)
+    for name in launcher_names():
+        table.add_column(name, ratio=1)
+    for row in rows():
+        # Settings are long: --json and docs/launchers.md name them.
+        table.add_row(
+            row[0], *("own" if cell.startswith("own") else cell or "-" for cell in row[1:])
+        )
+    table.add_row("algorithms", *(", ".join(about[name]["algorithms"]) for name in about))
+    typer.echo(to_text(table), nl=False)
+    typer.echo(
+        "yes, up to N: plans may use it; own: the launcher has it, plans do not use it "
+        "(--json names the setting)"
+    )
