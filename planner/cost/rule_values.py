@@ -38,7 +38,7 @@ STRATEGY_NAMES: dict[str, str] = {
     "devices": "tp * pp * cp * dp",
 }
 CALL_NAMES: dict[str, str] = {
-    "role": "text: 'actor', 'critic', 'reference' or 'reward'",
+    "role": "text: 'actor', 'critic', 'reference', 'reward' or another of the workload",
     "has_critic": "Boolean: the workload trains a critic",
     "old_logprobs": "text: 'recompute', 'engine', 'either' or 'skip': the workload's source",
     "call_sequences": "sequences that the call processes in one step and epoch",

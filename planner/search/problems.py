@@ -12,7 +12,7 @@ from planner.search.scope import Scope
 from planner.simulate.copies import copy_name, forward_calls
 from planner.simulate.fusions import offered, with_fusions
 from planner.simulate.instance import Instance
-from planner.workload.units import CallUnit, with_copies
+from planner.workload.units import ENGINE, CallUnit, with_copies
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -132,6 +132,8 @@ def _relations(instance: Instance, scope: Scope) -> tuple[Pairs, Pairs]:
         flowing = [(engine, trainer) for engine in engines for trainer in instance.trainers]
         return (), (*flowing, *sorted(apart))
     own = [name for name in scope.space.own_devices.get(scope.placement, ()) if name in names]
+    # A model that answers the policy in its turns is served beside it, never in its place.
+    own += [name for name in engines if name != ENGINE and name not in own]
     together = [
         name
         for name in names

@@ -9,6 +9,7 @@ import pytest
 from algorithm_workloads import TURNS, workload_for
 from priced import price
 
+from planner.catalog.hardware import parse_cluster
 from planner.catalog.models import load_model
 from planner.catalog.workloads import problem_from
 from planner.cost.parameters import count_parameters
@@ -318,3 +319,15 @@ def test_dapo_generates_long_for_the_groups_that_it_keeps() -> None:
     share = [each.calls["generate"].time_s / each.step_time_s for each in (first, last)]
     assert share[1] > share[0] > 0.5
     assert first.calls["generate"].work_flop < last.calls["generate"].work_flop
+
+
+@pytest.mark.parametrize(("space", "cluster"), [("any", "h100:1x2"), ("verl-fsdp", "h100:2x2")])
+def test_a_model_that_plays_the_user_is_served_beside_the_policy(space: str, cluster: str) -> None:
+    from planner import plan
+
+    workload = workload_for("agentic", roles=("actor", "env_llm"), max_staleness=0)
+    best = plan(workload, parse_cluster(cluster), space=space, top=1).plans[0]
+    policy, user = best.calls["generate"].mesh, best.calls["simulate_environment"].mesh
+    assert policy is not None
+    assert user is not None
+    assert not policy.overlaps(user)
