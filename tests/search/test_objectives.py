@@ -225,7 +225,12 @@ def test_a_deadline_or_a_cancelled_search_returns_what_there_is_with_a_valid_bou
     best, better = whole.plans[0].objective_value, OBJECTIVES[objective].larger_is_better
     assert best is not None
     for options in ({"deadline_s": 0.01}, {"cancel": lambda: True}):
-        hurried = solve(small(), objective=objective, **options)
+        try:
+            hurried = solve(small(), objective=objective, **options)
+        except planner.PlanningCancelledError:
+            # The first sub-cluster held no plan; a deadline goes on until there is one.
+            assert "cancel" in options
+            continue
         bound, found = hurried.search.objective_bound, hurried.plans[0].objective_value
         assert bound is not None
         assert found is not None
