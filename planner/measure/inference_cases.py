@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.catalog.frameworks import load_framework
@@ -28,6 +29,12 @@ _CHAT_LONGEST_OVER_MEAN = 10
 # A100 (vllm/engine/arg_utils.py); TensorRT-LLM max_batch_size.
 _DEFAULT_SEQUENCES = {"vllm": 1024, "vllm on a100": 256, "sglang": 2048, "trtllm": 2048}
 _DEVICES_PER_NODE, _DEVICES_PER_NVL_NODE = 8, 4
+# Constants that are read when a load is priced, not when a replica's kernel times are tabulated.
+PRICING_CONSTANTS = {
+    *("request_s", "step_s", "layer_s", "moe_layer_s", "sequence_step_s", "host_roof_sequence_s"),
+    *("grace_factor", "grace_roof_factor", "prefill_factor", "attention_dp_prefill_factor"),
+    "prefill_hits_running",
+}
 _DEFAULT_FRACTION = {"vllm": 0.9, "sglang": 0.88, "trtllm": 0.9}
 
 
@@ -51,13 +58,14 @@ class InferenceCase:
         """The replica that was measured."""
         return server(self.context, self.strategy, self.formats)
 
-    def throughput(self) -> Throughput:
-        """Predicted throughput."""
+    def throughput(self, replica: Server | None = None) -> Throughput:
+        """Predicted throughput (of `replica`, if its server is known)."""
+        replica = replica or self.server
         if self.load == "fixed":
-            return self.server.fixed_concurrency(self.requests)
+            return replica.fixed_concurrency(self.requests)
         if self.load == "queued":
-            return self.server.all_queued(self.requests)
-        return self.server.burst(self.requests)
+            return replica.all_queued(self.requests)
+        return replica.burst(self.requests)
 
 
 def read_inference_case(case: RawCase) -> InferenceCase:
@@ -161,14 +169,45 @@ def _predict(case: RawCase) -> Prediction:
     return prediction(case, read_inference_case(case))
 
 
-def prediction(case: RawCase, read: InferenceCase) -> Prediction:
-    """The scored prediction of a case as it was read."""
+def prepare(cases: Sequence[RawCase]) -> Callable[[], list[Prediction]]:
+    """Reads rows; each call prices them with the engines' present constants."""
+    prepared = [_Prepared(case, read_inference_case(case)) for case in cases]
+    return lambda: [one.prediction() for one in prepared]
+
+
+class _Prepared:
+    """A case whose kernel times are kept while only constants of pricing change."""
+
+    def __init__(self, case: RawCase, read: InferenceCase) -> None:
+        self.case = case
+        self.read = read
+        self.built: tuple[dict[str, float], Server] | None = None
+
+    def prediction(self) -> Prediction:
+        engine = load_framework(self.read.context.engine.name)
+        context = replace(self.read.context, framework=engine, engine=engine)
+        read = replace(self.read, context=context)
+        fixed = {
+            name: constant.value
+            for name, constant in engine.constants.items()
+            if name not in PRICING_CONSTANTS
+        }
+        if self.built is None or self.built[0] != fixed:
+            self.built = fixed, read.server
+        kept = self.built[1]
+        now = replace(kept, context=context, table=replace(kept.table, context=context))
+        return prediction(self.case, read, now)
+
+
+def prediction(case: RawCase, read: InferenceCase, replica: Server | None = None) -> Prediction:
+    """The scored prediction of a case as it was read; `replica` if its server is known."""
+    replica = replica or read.server
     if read.measured_tokens_per_s is not None:
-        load = read.throughput()
+        load = read.throughput(replica)
         score = Scored("throughput", read.measured_tokens_per_s, load.tokens_per_s, _roofs(load))
     elif read.measured_token_gap_s is not None and read.load == "fixed":
         # Tokens/s of one client, so that an error has the same sign as for throughput.
-        gap = read.server.token_gap_s(read.requests)
+        gap = replica.token_gap_s(read.requests)
         score = Scored("throughput", 1.0 / read.measured_token_gap_s, 1.0 / gap)
     else:
         raise InputError("neither throughput nor time per token", where=f"case {read.id}")
@@ -199,4 +238,4 @@ def _recognises(case: RawCase) -> bool:
     return "engine" in case and "input_len" in case and "output_len" in case
 
 
-READER = Reader("inference", _recognises, _predict, metric="throughput")
+READER = Reader("inference", _recognises, _predict, metric="throughput", prepare=prepare)

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.catalog.frameworks import lineage, load_framework, overridden, own_constants
 from planner.errors import InputError
 from planner.measure.case import Prediction
 from planner.measure.case_files import load_cases
 from planner.measure.engines import cache_dtype, engine_profile, weight_formats
-from planner.measure.inference_cases import READER, read_inference_case
+from planner.measure.inference_cases import PRICING_CONSTANTS, READER, read_inference_case
 
 CASES = Path(__file__).parents[1] / "cases" / "inference.json"
 
@@ -46,6 +47,22 @@ def test_throughput_is_near_the_measured_one() -> None:
     assert np.abs(errors).mean() < 0.13
     assert np.median(np.abs(errors)) < 0.08
     assert abs(np.median(errors)) < 0.04
+
+
+def test_prepared_cases_follow_every_constant() -> None:
+    """Kernel times are kept between calls; no change of a constant may be missed."""
+    some = usable()[::40]
+    run = READER.prepare(some)
+    assert [one.scores for one in run()] == [READER.predict(case).scores for case in some]
+    for name in {one.framework for one in run()}:
+        for key in PRICING_CONSTANTS | {"weight_only_factor", "max_batched_tokens"}:
+            constant = load_framework(name).constants[key]
+            owner = next(one for one in lineage(name) if key in own_constants(one))
+            with overridden({owner: {key: 1.3 * constant.value + 1e-6}}):
+                for case, found in zip(some, run(), strict=True):
+                    if found.framework == name:
+                        expected = READER.predict(case).scores[0]
+                        assert found.scores[0].predicted == expected.predicted, key
 
 
 def test_replicas_are_ranked_at_equal_load() -> None:
