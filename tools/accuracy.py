@@ -34,13 +34,13 @@ WORST = 10
 KERNEL_TARGETS = {"median": 0.05, "p90": 0.15}
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="+", type=Path)
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "accuracy.md")
     parser.add_argument("--no-fit", action="store_true", help="leave the left-out tables out")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     result = validate(options.cases)
     parts = [_head(), _inputs(options.cases), _files(result)]
     if not options.no_fit:
@@ -128,11 +128,12 @@ def _inputs(paths: Sequence[Path]) -> str:
         cases = load_cases(path)
         if cases is not None:
             usable = sum(bool(one.get("complete", True)) and not one.get("flag") for one in cases)
-            lines.append(_row(path.name, str(len(cases)), str(usable), f"`{_digest(path)}`"))
+            lines.append(_row(path.name, str(len(cases)), str(usable), f"`{digest(path)}`"))
     return "\n".join(lines) + "\n"
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
+    """Start of the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:HASH_LENGTH]
 
 
@@ -271,8 +272,8 @@ def _profiles(result: Validation) -> str:
     used = {one.prediction.framework for one in result.outcomes if one.prediction is not None}
     lines = ["## Profiles\n", *_header("profile", "relative error", "sha256 of the file")]
     for name in sorted(used & set(list_frameworks())):
-        error, digest = load_framework(name).relative_error, _digest(profile_path(name))
-        lines.append(_row(name, f"{error:.3f}", f"`{digest}`"))
+        error, start = load_framework(name).relative_error, digest(profile_path(name))
+        lines.append(_row(name, f"{error:.3f}", f"`{start}`"))
     return "\n".join(lines) + "\n"
 
 

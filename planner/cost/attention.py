@@ -98,7 +98,7 @@ def _unfused_s(
     peak = device.peak_flop_per_s["bf16"] * framework.value("unfused_share_of_peak")
     products = 2.0 * scores * head_size / peak
     per_byte = 1.0 / (device.memory_bandwidth_bytes_per_s * device.memory_efficiency)
-    moved = scores * framework.value("unfused_score_bytes") * per_byte
+    moved = scores * framework.value("unfused_traffic_bytes") * per_byte
     forward = products + moved
     backward = 2.0 * products + moved * _UNFUSED_BACKWARD_BYTES
     return forward, backward

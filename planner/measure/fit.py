@@ -111,9 +111,7 @@ def fit(
         raise InputError(f"no case is priced by {', '.join(profiles)}")
     start = np.array([(p.start - p.low) / (p.high - p.low) for p in parameters])
     problem = _Problem(parameters, cases)
-    x = problem.solve(start)
-    residuals = problem.residuals(x)
-    jacobian = problem.jacobian(x, residuals)
+    x, residuals, jacobian = problem.solve(start)
     found: dict[int, Prediction] = {}
     names = _folds(cases)
     for group in dict.fromkeys(names):
@@ -209,15 +207,14 @@ class _Problem:
         free = 2.0 * x[self.responds] - 1.0
         return loss + float(((free * _PRIOR_SCALE / _ROBUST_SCALE) ** 2).sum())
 
-    def solve(self, x: FloatArray) -> FloatArray:
-        """Damped Gauss-Newton from `x`."""
+    def solve(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Damped Gauss-Newton from `x`: the minimum, its residuals and its Jacobian."""
         residuals = self.residuals(x)
         jacobian = self.jacobian(x, residuals)
         self.responds = np.abs(jacobian).max(axis=0) > 0.0
         best = self.objective(x, residuals)
         every = np.ones(len(residuals), dtype=np.bool_)
-        for step in range(_MAX_STEPS):
-            jacobian = self.jacobian(x, residuals) if step else jacobian
+        for _ in range(_MAX_STEPS):
             target = self.refit(x, residuals, jacobian, every)
             share = 1.0
             while share > 0.05:
@@ -230,7 +227,8 @@ class _Problem:
             else:
                 break
             x, residuals, best = trial, trial_residuals, value
-        return x
+            jacobian = self.jacobian(x, residuals)
+        return x, residuals, jacobian
 
     def refit(
         self,
