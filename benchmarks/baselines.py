@@ -76,7 +76,7 @@ def cases() -> Iterator[Case]:
             )
             instance = instance_of(described.workload, described.cluster, space)
             for scope in scopes(instance, space, FITS_SHARE):
-                if scope.staleness in STALENESS:
+                if scope.staleness in STALENESS and not scope.is_variant:
                     options = {u.name: unit_options(instance, scope, u) for u in instance.units}
                     actor = models["actor"].split("/")[1]
                     name = f"{algorithm} {actor} {8 * nodes} stale {scope.staleness}"

@@ -12,6 +12,7 @@ problem on parallel processors", Discrete Applied Mathematics 57 (1995).
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 
 from planner.simulate.makespan import maximal_cliques, reachable
@@ -23,6 +24,12 @@ _PATIENCE = 40
 
 Arc = tuple[int, int, float, int]
 """(a, b, w, k): start_b >= start_a + w - k P."""
+Arcs = tuple[tuple[Arc, ...], ...]
+"""For each call the arcs that leave it."""
+Origins = list[Arc | None]
+"""The arc that last raised each call's start."""
+Solved = tuple[float, list[float], Origins]
+"""A period, the earliest starts under it, and what holds them there."""
 
 
 def best_period(
@@ -50,7 +57,7 @@ def best_period(
     fixed: list[Arc] = [(a, b, durations[a], 0) for a, b in arcs]
     fixed += [(n, i, 0.0, 0) for i in range(n)]
     fixed += [(i, n, durations[i], staleness + 1) for i in range(n)]
-    search.visit(fixed, floor_s, [0.0] * (n + 1))
+    search.begin(fixed)
     if search.tired:
         # Places a whole period apart are alike to all but the latency, so telling them apart takes
         # long. Without latency there are two orders a pair, and that is nearly always the answer.
@@ -63,7 +70,7 @@ def best_period(
             if lasts <= (1 + staleness) * search.floor_s * (1 + _SLACK):
                 search.best_s, search.starts = search.floor_s, starts
             else:
-                search.visit(fixed, search.floor_s, [0.0] * (n + 1))
+                search.begin(fixed)
     if search.starts is None:
         return None
     first = min(search.starts)
@@ -101,7 +108,7 @@ def _packed(
     fixed.append((anchor, n, 0.0, 0))
     search = _Period(durations, (), conflicts, 0, at_most_s, floor_s)
     search.patience = math.inf
-    search.visit(fixed, floor_s, [0.0] * (n + 1))
+    search.begin(fixed)
     return None if search.starts is None else (search.best_s, search.starts)
 
 
@@ -154,16 +161,13 @@ class _Period:
         self.tired = False
         """Gave up after `patience` nodes; a better floor may end the search at once."""
 
-    def visit(self, arcs: list[Arc], period_s: float, starts: list[float]) -> None:
-        """Explore the choices that extend `arcs`; `starts` are lower bounds at `period_s`."""
+    def visit(self, arcs: Arcs, solved: Solved) -> None:
+        """Explore the choices that extend `arcs`; `solved` is the smallest period under them."""
         self.nodes += 1
         self.tired |= self.nodes > self.patience
-        if self.tired:
+        period_s, starts, _ = solved
+        if self.tired or period_s >= self.best_s * (1 - _SLACK):
             return
-        solved = _smallest_period(arcs, period_s, starts, self.best_s * (1 - _SLACK))
-        if solved is None:
-            return
-        period_s, starts = solved
         pair = self._violated(period_s, starts)
         if pair is None:
             self.best_s, self.starts = period_s, starts[:-1]
@@ -172,25 +176,39 @@ class _Period:
         d = self.durations
         children = []
         for rank, j in enumerate(self.shifts[pair]):
-            longer = [*arcs, (a, b, d[a], j), (b, a, d[b], 1 - j)]
-            child = _smallest_period(longer, period_s, starts, self.best_s * (1 - _SLACK))
+            longer = _extended(arcs, ((a, b, d[a], j), (b, a, d[b], 1 - j)))
+            limit_s = self.best_s * (1 - _SLACK)
+            child = _smallest_period(longer, solved, limit_s, [a, b])
             if child is not None:
                 children.append((child[0], sum(child[1]), rank, longer, child))
         for value, _, _, longer, child in sorted(children, key=lambda c: c[:3]):
             if value >= self.best_s * (1 - _SLACK):
                 return
-            self.visit(longer, *child)
+            self.visit(longer, child)
             if self.tired or self.best_s <= self.floor_s * (1 + _SLACK):
                 return
+
+    def begin(self, fixed: Sequence[Arc]) -> None:
+        """Search from the arcs that always hold."""
+        n = len(self.durations) + 1
+        arcs = _extended(tuple(() for _ in range(n)), fixed)
+        limit_s = self.best_s * (1 - _SLACK)
+        free: Solved = self.floor_s, [0.0] * n, [None] * n
+        solved = _smallest_period(arcs, free, limit_s, list(range(n)))
+        if solved is not None:
+            self.visit(arcs, solved)
 
     def _violated(self, period_s: float, starts: Sequence[float]) -> tuple[int, int] | None:
         """The pair that overlaps longest modulo the period, or None."""
         worst, choice = _SLACK * period_s, None
+        durations = self.durations
         for a, b in self.conflicts:
             lag = (starts[b] - starts[a]) % period_s if period_s > 0 else 0.0
+            if durations[a] - lag <= worst and lag + durations[b] - period_s <= worst:
+                continue
             # Rounding may leave a lag a whole period away from the one that fits.
             overlap = min(
-                max(self.durations[a] - x, x + self.durations[b] - period_s)
+                max(durations[a] - x, x + durations[b] - period_s)
                 for x in (lag - period_s, lag, lag + period_s)
             )
             if overlap > worst:
@@ -198,37 +216,31 @@ class _Period:
         return choice
 
 
-def _smallest_period(
-    arcs: Sequence[Arc], period_s: float, starts: Sequence[float], limit_s: float
-) -> tuple[float, list[float]] | None:
-    """Smallest period >= `period_s` that satisfies all arcs, and the earliest starts under it.
+def _extended(arcs: Arcs, more: Sequence[Arc]) -> Arcs:
+    """The arcs and some more."""
+    longer = list(arcs)
+    for arc in more:
+        longer[arc[0]] = (*longer[arc[0]], arc)
+    return tuple(longer)
 
-    `starts` must be lower bounds of the earliest starts at `period_s`. None: no period below
-    `limit_s` does.
+
+def _smallest_period(
+    arcs: Arcs, known: Solved, limit_s: float, changed: list[int]
+) -> Solved | None:
+    """Smallest period >= that of `known` that satisfies all arcs, and the earliest starts under it.
+
+    `known` satisfies all arcs but some that leave the calls in `changed`. None: no period below
+    `limit_s` satisfies the arcs.
     """
+    period_s, starts, origins = known
     if period_s >= limit_s:
         return None
     n = len(starts)
-    current = list(starts)
+    current, origin, todo = list(starts), list(origins), changed
     while True:
-        origin: list[Arc | None] = [None] * n
-        slack = _SLACK * period_s
-        lags = [(arc, arc[0], arc[1], arc[2] - arc[3] * period_s - slack) for arc in arcs]
-        last = -1
-        for _ in range(n + 1):
-            last = -1
-            for arc, a, b, lag in lags:
-                start = current[a] + lag
-                if start > current[b]:
-                    current[b] = start + slack
-                    origin[b] = arc
-                    last = b
-            if last < 0:
-                return period_s, current
-        cycle = _cycle(origin, last)
+        cycle = _raise(arcs, period_s, current, origin, todo)
         if cycle is None:
-            # A chain of improvements each within rounding: the starts are right up to `slack`.
-            return period_s, current
+            return period_s, current, origin
         work = sum(arc[2] for arc in cycle)
         periods = sum(arc[3] for arc in cycle)
         if periods <= 0 or work / periods <= period_s:
@@ -237,25 +249,56 @@ def _smallest_period(
         if period_s >= limit_s:
             return None
         # A longer period moves the arcs that span periods back: start afresh from the beginning.
-        current = [0.0] * n
+        current, origin, todo = [0.0] * n, [None] * n, list(range(n))
 
 
-def _cycle(origin: Sequence[Arc | None], node: int) -> list[Arc] | None:
-    """The cycle among the arcs that last raised each start, if there is one before `node`."""
-    seen: list[int] = []
-    while node not in seen:
-        seen.append(node)
-        arc = origin[node]
-        if arc is None:
-            return None
-        node = arc[0]
+def _raise(
+    arcs: Arcs, period_s: float, current: list[float], origin: Origins, todo: list[int]
+) -> list[Arc] | None:
+    """Raise the starts until all arcs hold, beginning with those that leave `todo`.
+
+    Longest paths with a queue (Bellman 1958, Moore 1959). Arcs that raised the starts one after the
+    other and close a cycle cannot all hold: it is returned, else None. Cycles are looked for at
+    every raise (Cherkassky and Goldberg, "Negative-cycle detection algorithms", Mathematical
+    Programming 85, 1999: walking to the root).
+    """
+    n = len(current)
+    times = [0] * n
+    slack = _SLACK * period_s
+    waiting = [False] * n
+    queue = deque(todo)
+    for node in todo:
+        waiting[node] = True
+    while queue:
+        a = queue.popleft()
+        waiting[a] = False
+        begin = current[a] - slack
+        for arc in arcs[a]:
+            b = arc[1]
+            start = begin + arc[2] - arc[3] * period_s
+            if start > current[b]:
+                current[b] = start + slack
+                origin[b] = arc
+                cycle = _cycle(origin, b)
+                if cycle is not None:
+                    return cycle
+                times[b] += 1
+                # Many improvements without a cycle are each within rounding.
+                if times[b] <= n * n and not waiting[b]:
+                    waiting[b] = True
+                    queue.append(b)
+    return None
+
+
+def _cycle(origin: Origins, node: int) -> list[Arc] | None:
+    """The cycle through `node` among the arcs that last raised each start, if there is one."""
     cycle: list[Arc] = []
-    first = node
+    at = node
     while True:
-        arc = origin[node]
-        if arc is None:
+        arc = origin[at]
+        if arc is None or len(cycle) > len(origin):
             return None
         cycle.append(arc)
-        node = arc[0]
-        if node == first:
+        at = arc[0]
+        if at == node:
             return cycle
