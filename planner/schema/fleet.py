@@ -123,7 +123,9 @@ class FleetRun(Schema):
     """Where and when a phase runs."""
 
     job: Name
+    """The job."""
     phase: Name
+    """Its phase."""
     group: Name
     """Node group."""
     first_node: NonNegativeInt
@@ -146,6 +148,7 @@ class FleetJobResult(Schema):
     """What a schedule means for one job."""
 
     name: Name
+    """The job."""
     weight: NonNegativeFloat
     """Priority."""
     due_s: NonNegativeFloat | None
