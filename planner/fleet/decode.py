@@ -106,19 +106,22 @@ class _Line:
     ) -> tuple[float, float, bool]:
         """Earliest start, node-seconds left idle before it, and whether all hold `weights`."""
         end = first + nodes
-        index = bisect_right(self.edges, first) - 1
+        edges = self.edges
+        index = bisect_right(edges, first) - 1
         start = ready_s
         same = True
-        low = index
-        while index < len(self.free_s) and self.edges[index] < end:
-            start = max(start, self.free_s[index])
-            same = same and self.weights[index] == weights
+        idle_from = 0.0
+        while first < end:
+            free_s = self.free_s[index]
+            if free_s > start:
+                start = free_s
+            if self.weights[index] != weights:
+                same = False
             index += 1
-        idle = 0.0
-        for i in range(low, index):
-            width = min(end, self.edges[i + 1]) - max(first, self.edges[i])
-            idle += (start - self.free_s[i]) * width
-        return start, idle, same
+            after = min(end, edges[index])
+            idle_from += free_s * (after - first)
+            first = after
+        return start, start * nodes - idle_from, same
 
     def take(self, first: int, nodes: int, end_s: float, weights: int) -> None:
         """Occupy the range until `end_s`; its nodes hold `weights` from then on."""

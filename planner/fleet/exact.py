@@ -133,6 +133,8 @@ def _solve(
         models.hint(model, min(known, key=lambda each: each.key[axis]))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
+    # Without linear relaxations small fleets close 3 to 20 times faster (measured on nine phases).
+    solver.parameters.linearization_level = 0
     solver.parameters.random_seed = search.seed % 2**31
     left = search.clock.left_s
     if left is not None:

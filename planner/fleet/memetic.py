@@ -13,7 +13,7 @@ import math
 import random
 
 from planner.fleet.genome import Genome, Individual, crossover, random_genome, rule_genomes
-from planner.fleet.operators import OPERATORS
+from planner.fleet.operators import OPERATORS, PRIOR_RATES
 from planner.fleet.optimizer import BudgetSpentError, Objective, Search
 from planner.fleet.problem import Schedule
 from planner.fleet.selector import Learned, Selector, Uniform
@@ -21,7 +21,7 @@ from planner.fleet.selector import Learned, Selector, Uniform
 _POPULATION = 6
 _CHAIN = 50
 """Steps of the annealing of one child."""
-_CROSSED = 0.5
+_CROSSED = 0.1
 """Children that begin as a cross of two parents; the others begin as a copy of one."""
 _HOT, _COLD = 0.003, 0.0001
 """Temperatures at the start and at the end, relative to the objective."""
@@ -37,7 +37,7 @@ _STAGES: dict[Objective, tuple[float | None, ...]] = {
 
 def memetic(search: Search) -> None:
     """Genetic search with annealed children and learned operators."""
-    _spend(search, Learned(len(OPERATORS)), _CHAIN)
+    _spend(search, Learned(PRIOR_RATES), _CHAIN)
 
 
 def memetic_uniform(search: Search) -> None:
@@ -143,11 +143,13 @@ def _first(search: Search, size: int) -> list[Individual]:
 def _breed(
     stage: _Stage, population: list[Individual], energy: _Energy, selector: Selector, chain: int
 ) -> None:
-    """One child of two parents, improved; it replaces the worst if it is better and new."""
-    rng = stage.search.rng
-    start, other = (_tournament(population, energy, rng) for _ in range(2))
+    """One child, improved; it replaces the worst individual if it is better and new."""
+    search, rng = stage.search, stage.search.rng
     if chain == 1 or rng.random() < _CROSSED:
-        start = _evaluate(stage.search, crossover(start.genome, other.genome, rng))
+        a, b = (_tournament(population, energy, rng) for _ in range(2))
+        start = _evaluate(search, crossover(a.genome, b.genome, rng))
+    else:
+        start = min(population, key=energy.of)
     child = _anneal(stage, start, energy, selector, chain)
     keys = {each.schedule.key for each in population}
     worst = max(range(len(population)), key=lambda i: energy.of(population[i]))

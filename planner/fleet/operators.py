@@ -115,6 +115,9 @@ OPERATORS: tuple[Operator, ...] = (
     keep_weights,
     move_place,
 )
+PRIOR_RATES = (0.057, 0.053, 0.040, 0.098, 0.088, 0.095, 0.066, 0.052, 0.089, 0.018)
+"""Part of each operator's changes that were improvements, when all were tried equally often: mean
+of both objectives over 16 random fleets of eight jobs, 400 evaluations each."""
 
 
 def _late(problem: FleetProblem, current: Individual, rng: random.Random) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -31,32 +32,44 @@ class Uniform:
 
 
 class Learned:
-    """A bandit: operators are chosen in proportion to their recent rates of improvement.
+    """A bandit: operators are chosen by their rates of improvement, learned as the search goes.
 
-    Probability matching (Goldberg 1990; compared with others in Thierens, GECCO 2005): the rate
-    of an operator is an exponential mean of its outcomes, started at 1 so that each is tried, and
-    none falls below a least probability, so that one that becomes useful later is noticed.
+    Probability matching (Goldberg 1990; compared with others in Thierens, GECCO 2005). An
+    operator's rate is its successes over its trials, both discounted so that recent ones count
+    more, on top of `PRIOR_TRIALS` trials at the rate that it had on other instances. The chance of
+    an operator is in proportion to its rate to the power `POWER`, and at least `LEAST`, so that one
+    that becomes useful later is noticed.
     """
 
-    def __init__(self, operators: int, *, memory: float = 0.05, least: float = 0.02):
-        self._rates = [1.0] * operators
-        self._memory = memory
-        self._least = least
+    PRIOR_TRIALS = 20.0
+    DISCOUNT = 0.98
+    POWER = 2.5
+    LEAST = 0.02
+
+    def __init__(self, prior_rates: Sequence[float]):
+        self._prior = tuple(prior_rates)
+        self._tried = [0.0] * len(prior_rates)
+        self._improved = [0.0] * len(prior_rates)
 
     def choose(self, rng: random.Random) -> int:
         """Index of the operator to use."""
-        return rng.choices(range(len(self._rates)), weights=self.probabilities())[0]
+        return rng.choices(range(len(self._prior)), weights=self.probabilities())[0]
 
     def learn(self, operator: int, improved: bool) -> None:
-        """Move the operator's rate towards the outcome."""
-        rate = self._rates[operator]
-        self._rates[operator] = rate + self._memory * ((1.0 if improved else 0.0) - rate)
+        """Count the operator's trial, and older ones for a little less."""
+        self._tried[operator] = self.DISCOUNT * self._tried[operator] + 1.0
+        self._improved[operator] = self.DISCOUNT * self._improved[operator] + improved
+
+    def rates(self) -> list[float]:
+        """What each operator is thought to improve, as a part of its trials."""
+        return [
+            (improved + self.PRIOR_TRIALS * prior) / (tried + self.PRIOR_TRIALS)
+            for prior, tried, improved in zip(self._prior, self._tried, self._improved, strict=True)
+        ]
 
     def probabilities(self) -> list[float]:
         """Probability of each operator; they sum to one."""
-        total = sum(self._rates)
-        count = len(self._rates)
-        if total <= 0:
-            return [1 / count] * count
-        rest = 1 - count * self._least
-        return [self._least + rest * rate / total for rate in self._rates]
+        weights = [rate**self.POWER for rate in self.rates()]
+        total = sum(weights)
+        rest = 1 - len(weights) * self.LEAST
+        return [self.LEAST + rest * weight / total for weight in weights]

@@ -37,7 +37,7 @@ def search(
 
 
 @given(seed=SEEDS, data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_whatever_is_decided_the_decoded_schedule_is_feasible(
     seed: int, data: st.DataObject
 ) -> None:
@@ -114,7 +114,7 @@ def test_weights_are_kept_only_where_every_node_holds_them() -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_cp_sat_and_bounds_agree_with_trying_everything(seed: int) -> None:
     problem = small_problem(seed)
     best = front(all_keys(problem))
@@ -132,7 +132,7 @@ def test_cp_sat_and_bounds_agree_with_trying_everything(seed: int) -> None:
 
 
 @given(seed=SEEDS, stretch=st.floats(0.1, 3.0))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_bound_is_never_above_a_schedule_even_with_rounded_times(
     seed: int, stretch: float
 ) -> None:
