@@ -28,11 +28,12 @@ from planner.cost.calls import call_costs
 from planner.cost.memory import FITS_SHARE
 from planner.cost.parameters import count_parameters
 from planner.search.api import instance_of
-from planner.search.options import UnitOptions, concatenate, unit_options
+from planner.search.options import UnitOptions, unit_options
 from planner.search.placement import solve_placement
 from planner.search.placement.instance import compile_instance
 from planner.search.problem import PlacementProblem, Unit
 from planner.search.problems import placement_problem, scopes
+from planner.search.rows import concatenate
 from planner.simulate.instance import Instance
 
 SMALL, LARGE = "meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-70B"

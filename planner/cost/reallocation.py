@@ -9,6 +9,7 @@ arXiv:2406.14088; HybridFlow, arXiv:2409.19256 section 5).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,9 +21,10 @@ from planner.cost.batching import is_scalar_head
 from planner.cost.collectives import scale_out_rate, scale_up_rate
 from planner.cost.context import CallContext
 from planner.cost.distinct import distinct
-from planner.cost.parameters import count_parameters, moe_layer_mask
+from planner.cost.parameters import Head, count_parameters, moe_layer_mask
 from planner.cost.pipeline import split_layers
 from planner.cost.transfer import weight_tensors
+from planner.schema import ModelSpec
 
 _BF16_BYTES = 2.0
 # Pairs of layouts compared at once: keeps the [pairs, devices] tables in cache.
@@ -63,24 +65,27 @@ def received_bytes(
         raise ValueError("the layouts of a pair need the same number of devices")
     first, inverse = distinct(*shard_keys(source), *shard_keys(destination))
     received = np.zeros(len(first))
-    devices = source.devices[first]
+    for count, block in _blocks(source.devices[first]):
+        received[block] = _lacking(
+            context, source.take(first[block]), destination.take(first[block]), count
+        )
+    return np.asarray(received[inverse])
+
+
+def _blocks(devices: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """(number of devices, some of the rows that have it)."""
     for count in np.unique(devices):
         rows = np.flatnonzero(devices == count)
         for start in range(0, len(rows), _BLOCK):
-            block = rows[start : start + _BLOCK]
-            received[block] = _lacking(
-                context, source.take(first[block]), destination.take(first[block]), int(count)
-            )
-    return np.asarray(received[inverse])
+            yield int(count), rows[start : start + _BLOCK]
 
 
 def shard_bytes(context: CallContext, s: StrategyArrays) -> FloatArray:
     """bf16 bytes of the weights on the fullest device, shape [n]."""
     first, inverse = distinct(*shard_keys(s))
     result = np.zeros(len(first))
-    for row, index in enumerate(first):
-        one = s.take([index])
-        result[row] = float(_needed(context, one, int(one.devices[0])).max())
+    for count, block in _blocks(s.devices[first]):
+        result[block] = _needed(context, s.take(first[block]), count).max(axis=1)
     return np.asarray(result[inverse])
 
 
@@ -208,7 +213,8 @@ def _common_weights(
     shape = (len(first_a), len(first_b), int(a.pp.max()), int(b.pp.max()))
     dense, expert = np.zeros(shape), np.zeros(shape)
     # A tied head on another stage than the embedding is a copy that must be received.
-    items = [_item_weights(context, split_ends=split) for split in (False, True)]
+    head_kind: Head = "scalar" if is_scalar_head(context.call) else "lm"
+    items = [_item_weights(context.model, head_kind, split) for split in (False, True)]
     for i, of_a in enumerate(stages_a):
         for j, of_b in enumerate(stages_b):
             weights, experts = items[int(b.pp[first_b[j]]) > 1]
@@ -218,16 +224,17 @@ def _common_weights(
     return dense[index], expert[index]
 
 
-def _item_weights(context: CallContext, *, split_ends: bool) -> tuple[FloatArray, FloatArray]:
+@lru_cache(maxsize=256)
+def _item_weights(
+    model: ModelSpec, head_kind: Head, split_ends: bool
+) -> tuple[FloatArray, FloatArray]:
     """Parameters of embedding, layers and head (with the final norm): others, routed experts."""
-    model = context.model
-    counts = count_parameters(model, "scalar" if is_scalar_head(context.call) else "lm")
+    counts = count_parameters(model, head_kind)
     moe = moe_layer_mask(model)
-    kinds = (counts.dense_layer, counts.moe_layer)
-    layers = np.array([kinds[int(is_moe)].total - kinds[int(is_moe)].expert for is_moe in moe])
+    others = [layer.total - layer.expert for layer in (counts.dense_layer, counts.moe_layer)]
     tied = counts.head == 0 and split_ends
     head = (counts.embedding if tied else counts.head) + counts.final_norm
-    experts = np.where(moe, counts.moe_layer.expert, 0)
+    layers, experts = np.where(moe, others[1], others[0]), np.where(moe, counts.moe_layer.expert, 0)
     return (
         np.concatenate([[counts.embedding], layers, [head]]).astype(np.float64),
         np.concatenate([[0], experts, [0]]).astype(np.float64),

@@ -24,6 +24,7 @@ from planner.search.problems import scopes
 from planner.search.scope import Scope
 from planner.search.survivors import Survivors
 from planner.simulate.copies import forward_calls, layout
+from planner.simulate.fusions import with_fusions
 from planner.simulate.instance import Instance
 from planner.workload.units import CallUnit
 
@@ -63,10 +64,11 @@ def near_scopes(
     wanted = "colocated" if together else "disaggregated"
     if "free" in space.placements:
         wanted = "free"
+    fused = with_fusions(instance, assignment.fusions)
     copied = tuple(
         unit.name
-        for unit in instance.units
-        if forward_calls(instance, unit) and len({meshes[name] for name in unit.calls}) > 1
+        for unit in fused.units
+        if forward_calls(fused, unit) and len({meshes[name] for name in unit.calls}) > 1
     )
     return [
         scope
@@ -74,6 +76,7 @@ def near_scopes(
         if scope.placement == wanted
         and scope.staleness == assignment.staleness
         and scope.copied == copied
+        and scope.fusions == assignment.fusions
     ]
 
 

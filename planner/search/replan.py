@@ -199,7 +199,13 @@ class _Found:
         return min(fast, key=lambda each: each.order)
 
     def _moves(self, calls: Mapping[str, CallPrediction]) -> tuple[Move, ...]:
-        moves = (self._move(unit, calls) for unit in self.instance.units)
+        # Plans may fuse different calls: what is in both shows where a unit's state goes.
+        both = calls.keys() & self.old.calls.keys()
+        units = (
+            unit._replace(calls=tuple(name for name in unit.calls if name in both))
+            for unit in self.instance.units
+        )
+        moves = (self._move(unit, calls) for unit in units if unit.calls)
         return tuple(move for move in moves if move is not None)
 
     def _move(self, unit: CallUnit, calls: Mapping[str, CallPrediction]) -> Move | None:

@@ -14,6 +14,7 @@ from planner.errors import InputError
 from planner.schema import Assignment, CallSpace, Mesh, SearchSpace, Strategy
 from planner.search.legality import explain_illegal
 from planner.search.problems import scopes
+from planner.search.replan import replan
 from planner.simulate.copies import of_assignment
 from planner.simulate.evaluate import evaluate, evaluate_instance
 from planner.simulate.fusions import offered, with_fusions
@@ -261,3 +262,14 @@ def test_a_sleeping_trainer_takes_room_from_the_engine_on_its_devices_only() -> 
     residue = instance_of(problem, space).engine.value("trainer_residue_bytes")
     assert residue > 0
     assert cache["apart"] - cache["shared"] == pytest.approx(residue, abs=1)
+
+
+def test_a_fused_plan_can_be_planned_again_on_what_is_left() -> None:
+    problem = tiny(cluster="h100:2x2", old_logprobs="either")
+    space = few_degrees()
+    answer = planner.plan(problem.workload, problem.cluster, space=space, top=1)
+    assert answer.plans[0].assignment.fusions == ("engine_logprobs",)
+    group = problem.cluster.groups[0].name
+    left = replan(answer, without={group: [1]}, space=space).plans.plans[0]
+    assert left.devices <= 2
+    assert left.step_time_s >= answer.plans[0].step_time_s

@@ -129,9 +129,15 @@ def test_every_copy_of_a_trained_model_gets_its_weights(
 
 
 @pytest.mark.parametrize(
-    "builder", [preference, drafts_and_revises, two_players, trains_then_samples]
+    ("builder", "space"),
+    [
+        (preference, "verl-fsdp"),
+        (drafts_and_revises, "any"),
+        (two_players, "any"),
+        (two_players, "verl-fsdp"),
+        (trains_then_samples, "verl-fsdp"),
+    ],
 )
-@pytest.mark.parametrize("space", ["any", "verl-fsdp"])
 def test_plan_and_evaluate_agree_whatever_the_syncs(
     builder: Callable[[Workload], nx.DiGraph], space: str, problem: Callable
 ) -> None:
