@@ -16,6 +16,8 @@ from planner.errors import InputError
 from planner.schema import Workload
 from planner.workload.lengths import limited_moment
 
+_NEVER = 1e-12
+"""Probability of another round below which no more are counted."""
 _EXACT_TRIALS = 5_000
 """Up to here binomial probabilities are summed; beyond, the normal limit is as good."""
 
@@ -57,9 +59,13 @@ def expected_rounds(workload: Workload) -> float:
 
 @lru_cache(maxsize=256)
 def _expected_rounds(wanted: int, per_round: int, acceptance: float, most: int) -> float:
-    return 1.0 + math.fsum(
-        _fewer_than(wanted, done * per_round, acceptance) for done in range(1, most)
-    )
+    rounds = 1.0
+    for done in range(1, most):
+        again = _fewer_than(wanted, done * per_round, acceptance)
+        rounds += again
+        if again < _NEVER:
+            break
+    return rounds
 
 
 def generated_sequences(workload: Workload) -> int:
