@@ -46,7 +46,7 @@ def workloads_show(
     name: Annotated[str, typer.Argument(help="A preset (see `rlmplan workloads list`).")],
     json: Json = False,
 ) -> None:
-    """One preset: the workload and cluster, its sources, and what they leave open."""
+    """One preset as a problem file, with its sources and what they leave open as comments."""
     from planner.catalog.presets import load_preset
 
     preset = load_preset(name)
@@ -56,19 +56,20 @@ def workloads_show(
         return
     import yaml
 
-    typer.echo(f"{name}: {preset.description}")
-    problem = fields.pop("problem")
+    lines = [f"{name}: {preset.description}"]
     if preset.problem is None:
-        typer.echo("no published configuration")
-    for key in ("sources", "assumed", "published"):
-        if fields.get(key):
-            typer.echo(f"\n{key}:")
-            lines = fields[key]
-            if isinstance(lines, dict):
-                lines = [f"{item}: {value:g}" for item, value in lines.items()]
-            typer.echo("\n".join(f"  - {line}" for line in lines))
-    if problem is not None:
-        typer.echo("\nproblem file:")
+        lines.append("no published configuration")
+    published = [f"{key}: {value:g}" for key, value in preset.published.items()]
+    for heading, items in (
+        ("sources", preset.sources),
+        ("assumed", preset.assumed),
+        ("published", published),
+    ):
+        if items:
+            lines += [f"{heading}:", *(f"  - {item}" for item in items)]
+    typer.echo("\n".join(f"# {line}" for line in lines))
+    if preset.problem is not None:
+        problem = {"name": name, **fields["problem"]}
         typer.echo(yaml.safe_dump(problem, sort_keys=False, allow_unicode=True), nl=False)
 
 

@@ -102,7 +102,7 @@ def test_the_commands() -> None:
 def test_the_problem_file_that_is_shown_is_one(tmp_path) -> None:
     text = CliRunner().invoke(app, ["workloads", "show", "archer"]).output
     file = tmp_path / "archer.yaml"
-    file.write_text(text.split("problem file:\n")[1])
+    file.write_text(text)
     read, preset = problem_from(file).workload, problem_from(preset="archer").workload
     assert read.model_copy(update={"assumptions": ()}) == preset.model_copy(
         update={"assumptions": ()}

@@ -309,6 +309,17 @@ def test_deepseek_r1_zero_spends_most_of_its_step_generating() -> None:
     assert found.calls["generate"].time_s > 0.6 * found.step_time_s
 
 
+@pytest.mark.slow
+def test_deepseek_r1_zero_takes_about_the_known_gpu_hours() -> None:
+    """512 H800 for 198 hours: 10,400 updates of 512 responses, 16 to a rollout of 8,192."""
+    from planner import plan
+
+    problem = problem_from(preset="deepseek-r1-zero")
+    best = plan(problem.workload, problem.cluster, top=1).plans[0]
+    hours = 10_400 / 16 * best.step_time_s * 512 / 3600
+    assert 512 * 198 / 2 < hours < 512 * 198 * 2
+
+
 def test_dapo_generates_long_for_the_groups_that_it_keeps() -> None:
     early, late = preset("dapo-32b"), preset("dapo-32b-late")
     layouts = {
