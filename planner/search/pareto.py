@@ -12,6 +12,8 @@ can fail to fit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -123,6 +125,7 @@ def pareto_mask(
     *,
     group: npt.ArrayLike | None = None,
     across_sizes: bool = False,
+    check: Callable[[], None] | None = None,
 ) -> BoolArray:
     """Candidates of one unit that can be part of a best plan; mask [n].
 
@@ -132,7 +135,8 @@ def pareto_mask(
 
     Candidates are compared on the same group and number of devices. With `across_sizes` a candidate
     on fewer devices may also drop one on more. That is safe for a unit whose mesh may be any part
-    of the dropped one's: not for a unit that must share its devices with another.
+    of the dropped one's: not for a unit that must share its devices with another. `check` is
+    called before each size; what it raises ends the filter.
     """
     size = np.asarray(devices, dtype=np.int64)
     n = len(size)
@@ -149,14 +153,19 @@ def pareto_mask(
     owner = np.zeros(n, dtype=np.int64) if group is None else np.asarray(group, dtype=np.int64)
     criteria = np.concatenate(columns, axis=1)
     usable = np.all(np.isfinite(times), axis=1) & ~np.any(np.isnan(criteria), axis=1)
-    mask = _per_key(owner * (size.max() + 1) + size, criteria, usable)
+    mask = _per_key(owner * (size.max() + 1) + size, criteria, usable, check)
     if across_sizes:
         criteria = np.concatenate([criteria, size[:, None].astype(np.float64)], axis=1)
         mask = _per_key(owner, criteria, mask)
     return mask
 
 
-def _per_key(key: npt.NDArray[np.int64], criteria: FloatArray, mask: BoolArray) -> BoolArray:
+def _per_key(
+    key: npt.NDArray[np.int64],
+    criteria: FloatArray,
+    mask: BoolArray,
+    check: Callable[[], None] | None = None,
+) -> BoolArray:
     """The rows of `mask` [n] that no other of its rows with the same key [n] dominates."""
     kept = np.zeros(len(mask), dtype=np.bool_)
     usable = np.flatnonzero(mask)
@@ -165,6 +174,8 @@ def _per_key(key: npt.NDArray[np.int64], criteria: FloatArray, mask: BoolArray) 
     label = key[usable]
     order = np.argsort(label, kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
+        if check is not None:
+            check()
         index = usable[part]
         kept[index[non_dominated(criteria[index])]] = True
     return kept
