@@ -47,8 +47,6 @@ def _in_blocks(
     strategies: StrategyArrays,
 ) -> CallCosts:
     n = len(strategies)
-    if check is not None:
-        check()
     if n <= _BLOCK_STRATEGIES or context.call.kind == "generate":
         return cost(context, strategies)
     starts = range(0, n, _BLOCK_STRATEGIES)

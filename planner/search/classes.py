@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from planner.search.candidates import mesh_sizes
 from planner.search.infeasible import Attempt
 from planner.search.options import UnitOptions, options_key, unit_options
 from planner.search.placement import solve_placement
 from planner.search.placement.bounds import step_bound
-from planner.search.placement.clock import Clock
+from planner.search.placement.clock import CancelledError, Clock
 from planner.search.placement.instance import compile_instance
 from planner.search.problem import PlacementProblem
 from planner.search.problems import class_instance, placement_problem
@@ -21,6 +22,11 @@ from planner.simulate.bounds import work_depth_bound_s
 from planner.simulate.instance import Instance
 from planner.workload.units import CallUnit
 
+# Pricing a unit's options on one mesh size takes about this long (1,024 H100, 70B PPO), and a
+# deadline must leave as much again for the search. Up to so many sizes nothing is left out.
+_PRICING_S = 0.0125
+_PRICING_SHARE = 0.5
+_FEW_SIZES = 6
 _ALTERNATIVE_GAP = 0.03
 """Proof of the best plan of a class (asynchronous, say) that another class beats."""
 
@@ -34,6 +40,10 @@ class SizeResult:
     """The classes that were solved."""
     bound_s: float
     """No plan on the sub-cluster has a shorter step; inf when there is none."""
+
+
+def _order(scope: Scope) -> tuple[bool, int]:
+    return scope.is_variant, -scope.staleness
 
 
 class SizeSearch:
@@ -52,15 +62,36 @@ class SizeSearch:
         self.instance = instance
         # Asynchronous classes first: where they win, which is often, the others need a rough proof.
         # Variants last: with a good plan known, most are refuted at once.
-        self.wanted = sorted(wanted, key=lambda scope: (scope.is_variant, -scope.staleness))
+        self.wanted = sorted(wanted, key=_order)
         self.clock = clock
         self.cancel = cancel
         self.gap = gap
         self.solutions = solutions
+        self.partial = self._must_hurry()
+        """Only some mesh sizes are priced; bounds come from work and depth alone."""
+        if self.partial:
+            plain = [scope for scope in self.wanted if not scope.is_variant]
+            self.wanted = [replace(scope, few_sizes=True) for scope in plain]
+        self._all = list(wanted)
         self.results: dict[Size, SizeResult] = {}
         self._options: dict[Hashable, UnitOptions] = {}
         self._problems: dict[int, tuple[Instance, dict[str, UnitOptions], PlacementProblem]] = {}
         self._floor_s: dict[Size, float] = {}
+
+    def _must_hurry(self) -> bool:
+        """Whether pricing every mesh size may take most of the time up to the deadline.
+
+        It depends on the deadline and the problem, not on how fast the machine is just now.
+        """
+        if self.clock.limit_s is None:
+            return False
+        space = self.wanted[0].space
+        sizes = sum(len(mesh_sizes(group, space)) for group in self.instance.cluster.groups)
+        pricing_s = _PRICING_S * sizes * len(self.instance.units)
+        return sizes > _FEW_SIZES and pricing_s > _PRICING_SHARE * self.clock.limit_s
+
+    def _work_depth_s(self, scope: Scope) -> float:
+        return work_depth_bound_s(class_instance(self.instance, scope), scope.staleness)
 
     @property
     def least_s(self) -> float:
@@ -76,7 +107,7 @@ class SizeSearch:
         """A unit's options; `instance` is that of the class (`class_instance`)."""
         key = options_key(instance, scope, unit)
         if key not in self._options:
-            self._options[key] = unit_options(instance, scope, unit)
+            self._options[key] = unit_options(instance, scope, unit, self.clock.check)
         return self._options[key]
 
     def problem(self, index: int) -> tuple[Instance, dict[str, UnitOptions], PlacementProblem]:
@@ -96,13 +127,19 @@ class SizeSearch:
         sub-clusters that contain it.
         """
         if size not in self._floor_s:
-            bounds = [
-                step_bound(compile_instance(on_size(problem, size))) + self.instance.fixed_s
-                for _, _, problem in (self.problem(index) for index in range(len(self.wanted)))
-            ]
-            self._floor_s[size] = max(self.least_s, min(bounds, default=math.inf))
+            self._floor_s[size] = max(self.least_s, self._closed_form_s(size))
         proven = [each.bound_s for each in self.results.values() if contains(each.size, size)]
         return max(self._floor_s[size], *proven, self.least_s)
+
+    def _closed_form_s(self, size: Size) -> float:
+        if self.partial:
+            return min((self._work_depth_s(scope) for scope in self._all), default=math.inf)
+        try:
+            problems = [self.problem(index)[2] for index in range(len(self.wanted))]
+        except CancelledError:
+            return 0.0
+        bounds = [step_bound(compile_instance(on_size(problem, size))) for problem in problems]
+        return min(bounds, default=math.inf) + self.instance.fixed_s
 
     def solve(
         self, size: Size, *, at_most_s: float = math.inf, parts: int = 1, solutions: int = 0
@@ -117,7 +154,10 @@ class SizeSearch:
         best_s = at_most_s
         count = len(self.wanted)
         for index, scope in enumerate(self.wanted):
-            instance, options, whole = self.problem(index)
+            try:
+                instance, options, whole = self.problem(index)
+            except CancelledError:
+                break
             problem = on_size(whole, size)
             left = self.clock.left_s
             deadline_s = None if left is None else max(0.01, left / (parts * (count - index)))
@@ -140,17 +180,21 @@ class SizeSearch:
                 if result.bound_s >= best_s * (1 - self.gap):
                     break
             solved.append(Attempt(scope, options, result, instance))
-            bounds.append(result.bound_s)
+            bounds.append(self._work_depth_s(scope) if self.partial else result.bound_s)
             if result.solutions:
                 best_s = min(best_s, result.solutions[0].step_time_s)
             stopped = self.clock.stop()
             if self.clock.cancelled or (stopped and any(each.result.solutions for each in solved)):
                 break
-        unsolved = self.wanted[len(solved) :]
-        bounds += [
-            work_depth_bound_s(class_instance(self.instance, scope), scope.staleness)
-            for scope in unsolved
-        ]
+        found = any(each.result.solutions for each in solved)
+        if self.partial and not found and not self.clock.cancelled:
+            # Nothing fits on few sizes: the others must be tried before saying so.
+            self.partial = False
+            self.wanted = sorted(self._all, key=_order)
+            self._problems.clear()
+            return self.solve(size, at_most_s=at_most_s, parts=parts, solutions=solutions)
+        known = () if self.partial else self.wanted[: len(solved)]
+        bounds += [self._work_depth_s(scope) for scope in self._all if scope not in known]
         bound_s = max(min(bounds, default=math.inf), self.least_s)
         self.results[size] = SizeResult(size, tuple(solved), bound_s)
         return self.results[size]

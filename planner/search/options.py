@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -52,14 +52,24 @@ class Variants:
     strategies: dict[str, StrategyArrays]
 
 
-def unit_options(instance: Instance, scope: Scope, unit: CallUnit) -> UnitOptions:
-    """All Pareto options of a unit on all node groups of the cluster."""
+def unit_options(
+    instance: Instance,
+    scope: Scope,
+    unit: CallUnit,
+    check: Callable[[], None] | None = None,
+) -> UnitOptions:
+    """All Pareto options of a unit on all node groups of the cluster.
+
+    `check` is called every now and then; what it raises ends the pricing.
+    """
+    check = check or _no_check
     calls = [instance.call(name) for name in unit.calls]
     parts: list[tuple[int, Rows, npt.NDArray[np.bool_]]] = []
     layouts: list[tuple[int, Rows, IntArray]] = []
     costed = 0
     for index, group in enumerate(instance.cluster.groups):
-        rows = _group_rows(instance, scope, calls, group)
+        check()
+        rows = _group_rows(instance, scope, calls, group, check)
         costed += rows.costed
         if rows.costed == 0:
             continue
@@ -79,6 +89,7 @@ def unit_options(instance: Instance, scope: Scope, unit: CallUnit) -> UnitOption
                     rows.resident_bytes[chosen],
                     rows.peak_bytes[chosen],
                     rows.host_bytes[chosen],
+                    check=check,
                 )
             ]
         ] = True
@@ -174,7 +185,17 @@ def _assemble(
     )
 
 
-def _group_rows(instance: Instance, scope: Scope, calls: list[Call], group: NodeGroup) -> Rows:
+def _no_check() -> None:
+    """Nothing ends the pricing."""
+
+
+def _group_rows(
+    instance: Instance,
+    scope: Scope,
+    calls: list[Call],
+    group: NodeGroup,
+    check: Callable[[], None],
+) -> Rows:
     """Join the calls of a unit over equal layouts on one node group."""
     if calls[0].name in instance.copies:
         return copy_rows(instance, scope, calls, group, arriving=True)
@@ -201,6 +222,7 @@ def _group_rows(instance: Instance, scope: Scope, calls: list[Call], group: Node
     others = [call for call in calls if call is not lead]
     if not others:
         return rows_of([lead], [strategies], [costs], calls, len(strategies))
+    check()
     # What cannot run at all, or never fits, is not worth joining.
     usable = scope.capacity_bytes(group.device, instance.framework)
     runs = np.isfinite(costs.time_s)
@@ -211,6 +233,7 @@ def _group_rows(instance: Instance, scope: Scope, calls: list[Call], group: Node
     columns = [strategies.take(lead_rows)]
     parts = [costs.take(lead_rows)]
     for call in others:
+        check()
         other = call_costs(instance.context(call, group, scope.staleness), forward)
         columns.append(forward.take(forward_rows))
         parts.append(other.take(forward_rows))
@@ -219,6 +242,7 @@ def _group_rows(instance: Instance, scope: Scope, calls: list[Call], group: Node
     movable = [call for call in movable if call.name not in instance.adjustments]
     if not scope.space.reallocation or movable != others or lead.kind != "train":
         return rows
+    check()
     return merged(rows, relaid_rows(instance, scope, lead, strategies, costs, others, group))
 
 

@@ -208,10 +208,37 @@ def test_bad_options_are_refused(options: dict[str, object], message: str) -> No
         solve(small(), **options)
 
 
+def test_cancelling_before_any_plan_says_so() -> None:
+    with pytest.raises(planner.PlanningCancelledError, match="before any plan"):
+        solve(small(), space="verl-fsdp", cancel=lambda: True)
+
+
 def test_cancelling_returns_what_there_is_with_a_valid_bound(answer: PlanSet) -> None:
-    cancelled = solve(small(), space="verl-fsdp", cancel=lambda: True)
-    assert cancelled.search.bound_s <= answer.plans[0].step_time_s
-    assert cancelled.plans[0].step_time_s >= answer.search.bound_s
+    found = 0
+    for polls in (1, 4, 16, 64, 256, 1024):
+        left = iter(range(polls))
+        try:
+            cancelled = solve(
+                small(),
+                space="verl-fsdp",
+                cancel=lambda left=left: next(left, None) is None,
+            )
+        except planner.PlanningCancelledError:
+            continue
+        found += 1
+        assert cancelled.search.bound_s <= answer.plans[0].step_time_s
+        assert cancelled.plans[0].step_time_s >= answer.search.bound_s
+    assert found
+
+
+def test_a_deadline_too_short_for_all_mesh_sizes_gives_a_plan_and_a_valid_bound() -> None:
+    problem = small(cluster="h100:32x8", prompts=512)
+    full = solve(problem, space="verl-fsdp", top=1)
+    hurried = solve(problem, space="verl-fsdp", top=1, deadline_s=0.05)
+    assert hurried.search.candidates < full.search.candidates
+    assert hurried.search.bound_s <= full.plans[0].step_time_s
+    assert hurried.plans[0].step_time_s >= full.search.bound_s
+    assert not hurried.search.optimal
 
 
 def test_a_deadline_returns_what_there_is_with_a_valid_bound(answer: PlanSet) -> None:

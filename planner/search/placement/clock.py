@@ -11,6 +11,10 @@ from contextlib import contextmanager
 _POLL_S = 0.05
 
 
+class CancelledError(Exception):
+    """Raised by `Clock.check` when the caller no longer wants the search."""
+
+
 class Clock:
     """Counts down a deadline and watches for cancellation."""
 
@@ -36,6 +40,12 @@ class Clock:
         if not self.cancelled and self._cancel is not None and self._cancel():
             self.cancelled = True
         return self.cancelled or self.left_s == 0.0
+
+    def check(self) -> None:
+        """Raise CancelledError if the caller cancelled; a deadline raises nothing."""
+        self.stop()
+        if self.cancelled:
+            raise CancelledError
 
     @contextmanager
     def watching(self, stop: Callable[[], None]) -> Iterator[None]:
