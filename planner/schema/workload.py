@@ -241,9 +241,10 @@ class Workload(Schema):
             raise ValueError(f"replay_sequences names roles without a model: {strangers}")
         for role, model in self.models.items():
             if self.max_sequence_tokens > model.max_position:
+                answers = " + answers of the environment" if self.context_growth > 1 else ""
                 raise ValueError(
-                    f"prompt + response may reach {self.max_sequence_tokens} tokens, but the "
-                    f"{role} {model.name} supports {model.max_position}"
+                    f"prompt + response{answers} may reach {self.max_sequence_tokens} tokens, but "
+                    f"the {role} {model.name} supports {model.max_position}"
                 )
         return self
 
