@@ -17,6 +17,7 @@ from planner.cli import (
     pareto,
     plan,
     replan,
+    simulate,
     validate,
     workloads,
 )
@@ -51,6 +52,7 @@ analyze.register(app)
 pareto.register(app)
 fleet.register(app)
 replan.register(app)
+simulate.register(app)
 export.register(app)
 check.register(app)
 launchers.register(app)

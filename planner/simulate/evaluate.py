@@ -79,8 +79,8 @@ def evaluate_instance(
         for call in instance.calls
         if call.kind != "environment"
     }
-    syncs_s = _syncs_s(instance, assignment)
-    schedule = _schedule(instance, assignment, costs, syncs_s)
+    syncs_s = sync_times_s(instance, assignment)
+    schedule = planned_schedule(instance, assignment, costs, syncs_s)
     # The workers' throughput bounds a step even where their latency hides behind other steps.
     step_time_s = max(schedule.step_time_s, instance.pool_s) + instance.fixed_s
     calls = {
@@ -150,7 +150,7 @@ def _price(instance: Instance, assignment: Assignment, call: Call, prices: Price
     return costs
 
 
-def _syncs_s(instance: Instance, assignment: Assignment) -> dict[str, float]:
+def sync_times_s(instance: Instance, assignment: Assignment) -> dict[str, float]:
     """Seconds of every weight transfer by name."""
     meshes = assignment.meshes
     return {
@@ -161,12 +161,13 @@ def _syncs_s(instance: Instance, assignment: Assignment) -> dict[str, float]:
     }
 
 
-def _schedule(
+def planned_schedule(
     instance: Instance,
     assignment: Assignment,
     costs: dict[str, CallCosts],
     syncs_s: dict[str, float],
 ) -> Schedule:
+    """The best order of the calls and weight syncs of an assignment."""
     ranges = {name: [device_range(instance.cluster, assignment.meshes[name])] for name in costs}
     durations = {name: float(cost.time_s[0]) for name, cost in costs.items()}
     durations |= instance.host_calls_s | syncs_s

@@ -1,0 +1,179 @@
+"""A generate call, step by step: its replicas, when responses end, and how stale they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.schema import Workload
+from planner.simulate.events.engine import Replica, run_replica
+from planner.simulate.events.lengths import Batch, sample_batch
+from planner.simulate.events.prices import ReplicaPrices
+
+FloatArray = npt.NDArray[np.float64]
+
+_TAIL_SHARE = 0.5
+"""A replica that runs fewer than this share of its most is in its tail."""
+_MARGIN = 1.2
+"""A flow is followed this much beyond the responses wanted; more when a replica is slow."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One step's responses."""
+
+    batch: Batch
+    """In the order in which they ended."""
+    end_s: FloatArray
+    """When each response ended, after the start of the call, ascending; [sequences]."""
+    time_s: float
+    busy_share: float
+    """Mean over the replicas of the share of the call in which they had work."""
+    tail_share: float
+    """Mean over the replicas of the share of the call after they fell below half full."""
+    imbalance: float
+    """Time of the slowest replica over the mean, less one."""
+    preemptions: float
+    """In a flow, the mean of its batches."""
+    tokens: float
+    """Generated; in a batch, exactly those sampled."""
+    versions_behind: FloatArray
+    """Batches that ended between the start and the end of each response; [sequences]."""
+    flowing: bool
+
+
+def drain(
+    workload: Workload, sequences: int, prices: ReplicaPrices, rng: np.random.Generator
+) -> Generation:
+    """All responses of a step at once, until the longest of the last replica ends.
+
+    Neighbours, and so the samples of one prompt, go to the same replica; replicas differ by one
+    sequence at most.
+    """
+    batch = sample_batch(workload, sequences, rng)
+    replica_of = np.arange(sequences) * prices.replicas // sequences
+    bounds = np.searchsorted(replica_of, np.arange(prices.replicas + 1))
+    replicas: list[Replica] = []
+    end = np.empty(sequences)
+    for first, last in pairwise(bounds):
+        if last > first:
+            own = Batch(batch.prompt[first:last], batch.response[first:last])
+            replicas.append(run_replica(own, prices))
+            end[first:last] = replicas[-1].end_s
+    order = np.argsort(end, kind="stable")
+    times = np.array([one.last_s for one in replicas] + [0.0] * (prices.replicas - len(replicas)))
+    longest = float(times.max())
+    return Generation(
+        batch=Batch(batch.prompt[order], batch.response[order]),
+        end_s=end[order],
+        time_s=longest,
+        busy_share=float(times.mean()) / longest,
+        tail_share=float(np.mean([longest - _half_empty_s(one) for one in replicas])) / longest,
+        imbalance=longest / float(times.mean()) - 1.0,
+        preemptions=sum(one.preemptions for one in replicas),
+        tokens=sum(one.tokens for one in replicas),
+        versions_behind=np.zeros(sequences),
+        flowing=False,
+    )
+
+
+def flow(
+    workload: Workload,
+    sequences: int,
+    prices: ReplicaPrices,
+    rng: np.random.Generator,
+    *,
+    in_flight: float,
+    steps: int,
+) -> list[Generation]:
+    """`steps` batches of an engine that never drains: whoever ends is replaced by a new response.
+
+    Every replica runs `in_flight` responses (fewer where its cache is full). It is looked at from
+    the middle of a flow on: the first responses are drawn by their length (a long one is more
+    likely to be met) and have a random part of it behind them. A batch is complete when as many
+    responses as it has, of all replicas, have ended.
+    """
+    per_replica = steps * sequences / prices.replicas
+    # A fraction of a response is one more in some of the replicas.
+    places = np.arange(prices.replicas + 1) * in_flight
+    populations = np.clip(np.diff(np.rint(places)), 1, prices.max_running).astype(int)
+    wanted = steps * sequences
+    margin = _MARGIN
+    while True:
+        goal = int(per_replica * margin) + 1
+        runs = [
+            _one_flow(workload, prices, rng, population=population, goal=goal)
+            for population in populations.tolist()
+        ]
+        # Beyond the end of the replica that is done first, the others are alone.
+        horizon_s = min(run.last_s for run, _ in runs)
+        ended = sum(int((run.end_s <= horizon_s).sum()) for run, _ in runs)
+        if ended >= wanted:
+            return _batches(runs, sequences, steps)
+        margin *= 1.5
+
+
+def _one_flow(
+    workload: Workload,
+    prices: ReplicaPrices,
+    rng: np.random.Generator,
+    *,
+    population: int,
+    goal: int,
+) -> tuple[Replica, Batch]:
+    met = sample_batch(workload, 4 * population + 64, rng)
+    chosen = rng.choice(
+        len(met.response), size=population, p=met.response / met.response.sum(), replace=True
+    )
+    fresh = sample_batch(workload, goal, rng)
+    batch = Batch(
+        prompt=np.concatenate([met.prompt[chosen], fresh.prompt]),
+        response=np.concatenate([met.response[chosen], fresh.response]),
+    )
+    generated = np.zeros(len(batch.response), dtype=np.int64)
+    generated[:population] = np.floor(rng.random(population) * batch.response[:population])
+    run = run_replica(batch, prices, most_running=population, generated=generated, stop_after=goal)
+    return run, batch
+
+
+def _batches(runs: list[tuple[Replica, Batch]], sequences: int, steps: int) -> list[Generation]:
+    end = np.concatenate([run.end_s for run, _ in runs])
+    start = np.concatenate([run.start_s for run, _ in runs])
+    prompt = np.concatenate([batch.prompt for _, batch in runs])
+    response = np.concatenate([batch.response for _, batch in runs])
+    order = np.argsort(end, kind="stable")[: steps * sequences]
+    ends = end[order]
+    marks = np.concatenate([[0.0], ends[sequences - 1 :: sequences]])
+    born = np.searchsorted(marks, start[order], side="right")
+    died = np.searchsorted(marks, ends, side="left")
+    found = []
+    for step in range(steps):
+        rows = slice(step * sequences, (step + 1) * sequences)
+        begin, finish = marks[step], marks[step + 1]
+        chosen = order[rows]
+        own = Batch(prompt[chosen], response[chosen])
+        found.append(
+            Generation(
+                batch=own,
+                end_s=ends[rows] - begin,
+                time_s=float(finish - begin),
+                busy_share=1.0,
+                tail_share=0.0,
+                imbalance=0.0,
+                preemptions=sum(run.preemptions for run, _ in runs) / steps,
+                tokens=float(own.response.sum()),
+                versions_behind=np.maximum(died[rows] - born[rows], 0).astype(np.float64),
+                flowing=True,
+            )
+        )
+    return found
+
+
+def _half_empty_s(replica: Replica) -> float:
+    """When a replica last ran half as many sequences as at most."""
+    most = replica.segment_running.max()
+    full = np.flatnonzero(replica.segment_running >= _TAIL_SHARE * most)
+    return float(replica.segment_end_s[full[-1]])
