@@ -75,7 +75,7 @@ def evaluate_instance(
     if prices is None:
         prices = price_assignments(instance, [assignment])
     costs = {
-        call.name: _price(instance, assignment, call, prices)
+        call.name: priced(instance, assignment, call, prices)
         for call in instance.calls
         if call.kind != "environment"
     }
@@ -135,7 +135,9 @@ def _union(meshes: list[Mesh]) -> int:
     return total
 
 
-def _price(instance: Instance, assignment: Assignment, call: Call, prices: Prices) -> CallCosts:
+def priced(instance: Instance, assignment: Assignment, call: Call, prices: Prices) -> CallCosts:
+    """Costs of a call of an assignment, the transfer to a copy included; InputError where it cannot
+    run."""
     costs = prices[price_key(instance, assignment, call)]
     if not math.isfinite(costs.time_s[0]):
         group = instance.cluster.group(assignment.meshes[call.name].group)

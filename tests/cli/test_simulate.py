@@ -80,7 +80,7 @@ def test_as_a_process_bad_input_exits_with_2_and_writes_nothing(
     plans: Path, tmp_path: Path
 ) -> None:
     edited = json.loads(plans.read_text())
-    edited["plans"][0]["assignment"]["strategies"]["generate"]["dp"] = 3
+    edited["plans"][0]["assignment"]["strategies"]["generate"]["dp"] = 5
     file = tmp_path / "edited.json"
     file.write_text(json.dumps(edited))
     trace = tmp_path / "trace.json"

@@ -13,7 +13,7 @@ from planner.schema import Strategy
 
 FloatArray = npt.NDArray[np.float64]
 
-_FIXED = ("dp_comm", "optimizer", "offload")
+_FIXED = ("dp_comm", "optimizer", "reallocation")
 """Parts that do not depend on the tokens of a batch."""
 
 
@@ -35,7 +35,8 @@ class BatchCall:
         self.scaled_s = sum(parts.values()) - self.fixed_s
         before = self.fixed_s + self.scaled_s + imbalance_s
         self.straggler = straggler_s / before if before > 0 else 0.0
-        self.packed = bool(strategy.packing)
+        # A budget of tokens is filled whatever the lengths, and padding fills every sequence.
+        self.packed = bool(strategy.packing) and context.workload.token_budget is None
         # Imbalance part over (schedule x excess): the share of the wait that is not hidden.
         expected = float(batch.imbalance[0])
         self.wait = (
@@ -49,7 +50,7 @@ class BatchCall:
     def time_s(self, tokens: FloatArray, rng: np.random.Generator) -> float:
         """Seconds for sequences of the given tokens, [sequences]."""
         ratio, excess = 1.0, 0.0
-        if self.packed:  # otherwise every sequence is padded to the maximum
+        if self.packed:
             ratio = float(tokens.mean()) / self.mean_tokens
             excess = self._excess(tokens, rng) if self.wait > 0 else 0.0
         busy_s = self.scaled_s * ratio * (1.0 + self.wait * excess) + self.fixed_s

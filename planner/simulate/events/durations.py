@@ -15,8 +15,10 @@ from planner.simulate.events.batches import BatchCall
 from planner.simulate.events.generation import Generation, drain, flow
 from planner.simulate.events.lengths import sample_batch
 from planner.simulate.events.pool import Pool
-from planner.simulate.events.prices import ReplicaPrices, replica_prices
+from planner.simulate.events.prices import replica_prices
 from planner.simulate.instance import Instance
+from planner.simulate.prices import price_key
+from planner.workload.calls import workload_of
 from planner.workload.lengths import expected_maximum, limited_moment
 
 FloatArray = npt.NDArray[np.float64]
@@ -36,7 +38,7 @@ class Durations:
 
     def __post_init__(self) -> None:
         environment = self.instance.workload.environment
-        self.pool = Pool(environment.workers, environment.latency_s)
+        self.pool = Pool(environment, self.rng)
         self.starts_s: dict[tuple[int, str], float] = {}
         """When each generate call of each iteration started."""
         self.generations = {
@@ -69,40 +71,53 @@ class Durations:
 
     def _generations(self, call: Call) -> list[Generation]:
         """One for each iteration, drained or flowing, whichever is faster."""
-        workload, stale = self.instance.workload, self.assignment.staleness
-        prices = self._prices(call)
+        context = self._context(call)
+        workload, stale = context.workload, self.assignment.staleness
+        prices = replica_prices(
+            context, self.assignment.strategies[call.name], self.costs[call.name]
+        )
+        # Rounds of dynamic sampling are a mean; a step has a whole number of them.
+        more = self.rng.random(self.iterations) < call.rounds % 1.0
         drained = [
-            drain(workload, call.sequences, prices, self.rng) for _ in range(self.iterations)
+            drain(workload, call.sequences, prices, self.rng, rounds=int(call.rounds) + int(one))
+            for one in more
         ]
         if stale == 0:
             return drained
         flowing = flow(
             workload,
-            call.sequences,
+            round(call.sequences * call.rounds),
             prices,
             self.rng,
-            in_flight=_in_flight(self._context(call), call.sequences / prices.replicas),
+            in_flight=_in_flight(context) / prices.replicas,
             steps=self.iterations,
         )
         return min(drained, flowing, key=lambda some: sum(each.time_s for each in some))
 
-    def _prices(self, call: Call) -> ReplicaPrices:
-        strategy = self.assignment.strategies[call.name]
-        return replica_prices(self._context(call), strategy, self.costs[call.name])
-
     def _context(self, call: Call) -> CallContext:
-        group = self.instance.cluster.group(self.assignment.meshes[call.name].group)
-        return self.instance.context(call, group, self.assignment.staleness)
+        key, _ = price_key(self.instance, self.assignment, call)
+        group = self.instance.cluster.group(key.group)
+        return self.instance.context(call, group, key.staleness, beside_trainer=key.beside_trainer)
 
     def _tokens(self, iteration: int, name: str) -> FloatArray:
         """Tokens of the sequences that a training or forward call reads, [sequences]."""
-        count = self.instance.call(name).sequences
-        for found in self.generations.values():
-            tokens = found[iteration].batch.tokens
-            if len(tokens) == count:
-                return tokens.astype(np.float64)
-        # Preference pairs and the like are read from a data set, not generated.
-        return sample_batch(self.instance.workload, count, self.rng).tokens.astype(np.float64)
+        call = self.instance.call(name)
+        growth = self.instance.workload.context_growth
+        for generate, found in self.generations.items():
+            batch = found[iteration].batch
+            own = call.lengths == self.instance.call(generate).lengths
+            if own and len(batch.response) >= call.sequences and call.role not in self._replays:
+                tokens = batch.prompt + growth * batch.response
+                # What dynamic sampling or a selection keeps does not depend on the length.
+                return self.rng.permutation(tokens)[: call.sequences]
+        # Read from a data set or a replay buffer.
+        workload = workload_of(call, self.instance.workload)
+        batch = sample_batch(workload, call.sequences, self.rng)
+        return batch.prompt + workload.context_growth * batch.response
+
+    @property
+    def _replays(self) -> set[str]:
+        return set(self.instance.workload.replay_sequences)
 
     def _scored_s(self, iteration: int, name: str, start_s: float) -> float:
         """When the pool has scored the last response of the iteration."""
@@ -113,11 +128,11 @@ class Durations:
         ]
         count = self.instance.call(name).sequences
         times = np.sort(np.concatenate(arrivals)) if arrivals else np.full(count, start_s)
-        return max(start_s, float(self.pool.score(times)[-1]))
+        return max(start_s, float(self.pool.score(times).max()))
 
 
-def _in_flight(context: CallContext, batch: float) -> float:
-    """Responses that one replica of a flow runs, at most; see `cost.generate`.
+def _in_flight(context: CallContext) -> float:
+    """Responses that a flow runs at most, all replicas together; see `cost.generate`.
 
     At most `staleness` batches, and so few that the longest response does not take more than
     1 + staleness of them (Little's law).
@@ -126,4 +141,4 @@ def _in_flight(context: CallContext, batch: float) -> float:
     mean = float(limited_moment(lengths, lengths.max_tokens, 1))
     longest = float(expected_maximum(lengths, context.call.sequences))
     stale = float(context.staleness)
-    return min(stale, (1.0 + stale) * mean / longest) * batch
+    return min(stale, (1.0 + stale) * mean / longest) * context.call.sequences

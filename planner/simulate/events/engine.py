@@ -9,6 +9,7 @@ from event to event, and all segments between events are priced at once at the e
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -81,7 +82,7 @@ def run_replica(
 
 
 class _Run:
-    """The state from event to event; all counts are exact integers but for bytes."""
+    """The state from event to event."""
 
     def __init__(
         self, batch: Batch, prices: ReplicaPrices, most: int, generated: IntArray | None
@@ -100,6 +101,7 @@ class _Run:
         self.cached = [False] * count if generated is None else (generated > 0).tolist()
         self.waiting = deque(range(count))
         self.step = 0
+        self.growth = prices.context_growth
         self.running: dict[int, int] = {}
         """Sequence -> step at which it was admitted, in the order of admission."""
         self.heap: list[tuple[int, int, int]] = []
@@ -116,7 +118,8 @@ class _Run:
         """(sequence, segments before its end)."""
         self.preemptions = 0
         self.evicting = False
-        """A sequence was preempted since the last step: nobody is admitted before the next."""
+        """A sequence was preempted and none has ended since: nobody is admitted, for it would be
+        preempted again a few steps later."""
 
     def until(self, wanted: int) -> None:
         """Run until `wanted` responses have ended."""
@@ -139,8 +142,7 @@ class _Run:
                 return
             self.waiting.popleft()
             self.bytes += need
-            context = self.prompt[index] + self.done[index]
-            self.contexts += context
+            self.contexts += self._context(index)
             self.running[index] = self.step
             end = self.step + self.length[index] - self.done[index]
             heapq.heappush(self.heap, (end, index, self.step))
@@ -148,19 +150,24 @@ class _Run:
             if short > 0:
                 self.growing += 1
                 if short < np.inf:
-                    heapq.heappush(self.windows, (self.step + int(short), index, self.step))
+                    steps = math.ceil(short / self.growth)
+                    heapq.heappush(self.windows, (self.step + steps, index, self.step))
             if not self.cached[index]:
                 # The samples of a prompt share its cache, so each pays for its share.
-                self.prefill += self.prompt[index] / prices.prompt_sharing + self.done[index]
+                self.prefill += self.prompt[index] / prices.prompt_sharing
+                self.prefill += self.growth * self.done[index]
             self.cached[index] = False
             if self.fresh[index]:
                 self.admitted += 1
                 self.fresh[index] = False
                 self.starts.append((index, len(self.rows)))
 
-    def _own_tokens(self, index: int) -> int:
-        """Cached tokens that no other sequence has: a share of the prompt, and the response."""
-        return int(self.share[index] + self.done[index])
+    def _context(self, index: int) -> float:
+        return float(self.prompt[index] + self.growth * self.done[index])
+
+    def _own_tokens(self, index: int) -> float:
+        """Cached tokens that no other sequence has: a share of the prompt, and what follows."""
+        return float(self.share[index] + self.growth * self.done[index])
 
     def _bytes_of(self, index: int) -> float:
         tokens, prices = self._own_tokens(index), self.prices
@@ -177,41 +184,48 @@ class _Run:
             steps = min(steps, self.windows[0][0] - self.step)
         if len(self.running) > 1:
             room = self.prices.pool_bytes - self.bytes
-            growth = self._growth()
+            growth = self._growth_bytes()
             if growth * steps > room:
                 steps = max(0, int(room / growth)) if growth > 0 else 0
         return steps
 
-    def _growth(self) -> float:
+    def _growth_bytes(self) -> float:
+        """What one step adds to the cache."""
         prices = self.prices
-        return prices.token_bytes * len(self.running) + prices.window_bytes * self.growing
+        each = prices.token_bytes * len(self.running) + prices.window_bytes * self.growing
+        return self.growth * each
 
     def _advance(self, steps: int) -> None:
         count = len(self.running)
-        middle = self.contexts / count + (steps - 1) / 2.0
+        middle = self.contexts / count + self.growth * (steps - 1) / 2.0
         self.rows.append((steps, count, middle, self.prefill, self.admitted))
-        self.prefill, self.admitted, self.evicting = 0.0, 0, False
-        self.bytes += self._growth() * steps
-        self.contexts += count * steps
+        self.prefill, self.admitted = 0.0, 0
+        self.bytes += self._growth_bytes() * steps
+        self.contexts += self.growth * count * steps
         self.step += steps
 
     def _finish(self) -> None:
         """Remove what ended, and let full windows stand."""
         while self.windows and self.windows[0][0] <= self.step:
             _, index, start = heapq.heappop(self.windows)
-            self.growing -= self.running.get(index) == start
+            if self.running.get(index) == start:
+                self.growing -= 1
+                # The last step may have gone beyond the window.
+                tokens = self._own_tokens(index) + self.growth * (self.step - start)
+                self.bytes -= self.prices.window_bytes * (tokens - self.prices.window_tokens)
         while self.heap and self.heap[0][0] <= self.step:
             _, index, start = heapq.heappop(self.heap)
             if self.running.get(index) == start:
                 self._remove(index)
                 self.ends.append((index, len(self.rows)))
+                self.evicting = False
 
     def _remove(self, index: int) -> None:
         self.done[index] += self.step - self.running.pop(index)
         tokens = self._own_tokens(index)
         self.growing -= tokens < self.prices.window_tokens
         self.bytes -= self._bytes_of(index)
-        self.contexts -= self.prompt[index] + self.done[index]
+        self.contexts -= self._context(index)
 
     def _preempt(self) -> None:
         """The sequence admitted last gives its cache back and is computed again later."""

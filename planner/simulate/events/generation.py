@@ -12,6 +12,7 @@ from planner.schema import Workload
 from planner.simulate.events.engine import Replica, run_replica
 from planner.simulate.events.lengths import Batch, sample_batch
 from planner.simulate.events.prices import ReplicaPrices
+from planner.workload.turns import answer_pool_s, waiting_tail_s
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -46,6 +47,38 @@ class Generation:
 
 
 def drain(
+    workload: Workload,
+    sequences: int,
+    prices: ReplicaPrices,
+    rng: np.random.Generator,
+    *,
+    rounds: int = 1,
+) -> Generation:
+    """The responses of a step in `rounds` of `sequences`, each to its last response.
+
+    The environment between turns sets the pace where its workers take longer.
+    """
+    some = [_drain_once(workload, sequences, prices, rng) for _ in range(rounds)]
+    starts = np.cumsum([0.0, *(one.time_s for one in some)])
+    time_s = max(float(starts[-1]), answer_pool_s(workload, float(sequences * rounds)))
+    return Generation(
+        batch=Batch(
+            np.concatenate([one.batch.prompt for one in some]),
+            np.concatenate([one.batch.response for one in some]),
+        ),
+        end_s=np.concatenate([one.end_s + at for one, at in zip(some, starts[:-1], strict=True)]),
+        time_s=time_s,
+        busy_share=float(np.mean([one.busy_share for one in some])),
+        tail_share=float(np.mean([one.tail_share for one in some])),
+        imbalance=float(np.mean([one.imbalance for one in some])),
+        preemptions=sum(one.preemptions for one in some),
+        tokens=sum(one.tokens for one in some),
+        versions_behind=np.zeros(sequences * rounds),
+        flowing=False,
+    )
+
+
+def _drain_once(
     workload: Workload, sequences: int, prices: ReplicaPrices, rng: np.random.Generator
 ) -> Generation:
     """All responses of a step at once, until the longest of the last replica ends.
@@ -65,14 +98,15 @@ def drain(
             end[first:last] = replicas[-1].end_s
     order = np.argsort(end, kind="stable")
     times = np.array([one.last_s for one in replicas] + [0.0] * (prices.replicas - len(replicas)))
-    longest = float(times.max())
+    tail_s = waiting_tail_s(workload, float(sequences))
+    longest = float(times.max()) + tail_s
     return Generation(
         batch=Batch(batch.prompt[order], batch.response[order]),
         end_s=end[order],
         time_s=longest,
         busy_share=float(times.mean()) / longest,
         tail_share=float(np.mean([longest - _half_empty_s(one) for one in replicas])) / longest,
-        imbalance=longest / float(times.mean()) - 1.0,
+        imbalance=float(times.max() / times.mean()) - 1.0,
         preemptions=sum(one.preemptions for one in replicas),
         tokens=sum(one.tokens for one in replicas),
         versions_behind=np.zeros(sequences),
@@ -112,7 +146,8 @@ def flow(
         horizon_s = min(run.last_s for run, _ in runs)
         ended = sum(int((run.end_s <= horizon_s).sum()) for run, _ in runs)
         if ended >= wanted:
-            return _batches(runs, sequences, steps)
+            pool_s = answer_pool_s(workload, float(sequences))
+            return _batches(runs, sequences, steps, pool_s)
         margin *= 1.5
 
 
@@ -139,7 +174,9 @@ def _one_flow(
     return run, batch
 
 
-def _batches(runs: list[tuple[Replica, Batch]], sequences: int, steps: int) -> list[Generation]:
+def _batches(
+    runs: list[tuple[Replica, Batch]], sequences: int, steps: int, pool_s: float
+) -> list[Generation]:
     end = np.concatenate([run.end_s for run, _ in runs])
     start = np.concatenate([run.start_s for run, _ in runs])
     prompt = np.concatenate([batch.prompt for _, batch in runs])
@@ -159,7 +196,7 @@ def _batches(runs: list[tuple[Replica, Batch]], sequences: int, steps: int) -> l
             Generation(
                 batch=own,
                 end_s=ends[rows] - begin,
-                time_s=float(finish - begin),
+                time_s=max(float(finish - begin), pool_s),
                 busy_share=1.0,
                 tail_share=0.0,
                 imbalance=0.0,

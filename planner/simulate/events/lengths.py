@@ -23,11 +23,6 @@ class Batch:
     response: IntArray
     """Response tokens, at least one."""
 
-    @property
-    def tokens(self) -> IntArray:
-        """Prompt and response tokens of each sequence."""
-        return self.prompt + self.response
-
 
 def sample_lengths(
     distribution: LengthDistribution, count: int, rng: np.random.Generator

@@ -13,8 +13,10 @@ from planner.cost.decode import step_table
 from planner.cost.engine_kernels import EngineShapes
 from planner.cost.engine_memory import cache_bytes, engine_memory, shared_by
 from planner.cost.lengths import length_moments
+from planner.cost.pace import pace
 from planner.cost.weight_formats import uniform
 from planner.schema import Strategy
+from planner.workload.decoding import decode_mode
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -25,7 +27,9 @@ class ReplicaPrices:
 
     replicas: int
     step_s: FloatArray
-    """Decode step of 1.. running sequences at each context of `kv_tokens`; [running, contexts]."""
+    """Seconds in which each of 1.. running sequences gets one token, at each context of
+    `kv_tokens`; [running, contexts]. With several turns, running sequences are those in flight,
+    and the mean wait for answers is part of it (`cost.pace`)."""
     kv_tokens: FloatArray
     prefill_token_s: float
     """Filling the cache with one prompt token, its share of attention and chunks included."""
@@ -40,6 +44,8 @@ class ReplicaPrices:
     """Cache of one token in windowed layers, while the sequence is shorter than the window."""
     window_tokens: float
     """Infinite without windows."""
+    context_growth: float
+    """Tokens that the context grows by for each generated token; above 1 with several turns."""
     prompt_sharing: int
     """Responses that share the cache of one prompt."""
 
@@ -66,7 +72,9 @@ def replica_prices(context: CallContext, strategy: Strategy, costs: CallCosts) -
     limit = max(1, min(int(strategy.max_running_sequences), most))
     shapes = EngineShapes(row.tp, row.pp, row.ep)
     formats = uniform(DTYPES[int(row.dtype[0])])
-    table = step_table(context, shapes, formats, float(limit))
+    mode = decode_mode(context.workload)
+    table = step_table(context, shapes, formats, limit * mode.rows)
+    speed = pace(table)
     running = np.arange(1.0, limit + 1.0)[:, None] * np.ones(len(table.kv_tokens))
     contexts = np.ones((limit, 1)) * table.kv_tokens
     shape = np.zeros(limit, dtype=np.int64)
@@ -86,14 +94,18 @@ def replica_prices(context: CallContext, strategy: Strategy, costs: CallCosts) -
         full = (twice - once) / size
     return ReplicaPrices(
         replicas=int(strategy.dp),
-        step_s=table.step(shape, running, contexts).total_s,
+        step_s=mode.passes_per_token
+        * (speed.step(shape, running, contexts).total_s + speed.waiting_s),
         kv_tokens=table.kv_tokens,
-        prefill_token_s=float(costs.time_parts_s["prefill"][0]) / float(prompt_tokens),
+        # What later turns prefill is charged with the prompt: the sum is the same.
+        prefill_token_s=float(costs.time_parts_s["prefill"][0])
+        / (float(prompt_tokens) * context.call.rounds),
         request_s=request_s,
         max_running=limit,
         pool_bytes=float(memory.pool_bytes[0]),
         token_bytes=full,
         window_bytes=one - full,
         window_tokens=float(window.size_tokens) if window is not None else np.inf,
+        context_growth=context.workload.context_growth,
         prompt_sharing=sharing,
     )

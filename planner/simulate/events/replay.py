@@ -10,10 +10,13 @@ from planner.catalog.spaces import load_space
 from planner.cost.arrays import CallCosts
 from planner.errors import InputError
 from planner.schema import Assignment, Cluster, Mesh, Plan, Prediction, Workload
+from planner.simulate.check import check_assignment
+from planner.simulate.copies import of_assignment
 from planner.simulate.evaluate import (
     device_range,
     evaluate_instance,
     planned_schedule,
+    priced,
     sync_times_s,
 )
 from planner.simulate.events.durations import Durations
@@ -28,7 +31,7 @@ from planner.simulate.events.timeline import (
     statistics,
 )
 from planner.simulate.instance import Instance, make_instance
-from planner.simulate.prices import price_assignments, price_key
+from planner.simulate.prices import price_assignments
 from planner.simulate.schedule import DeviceRange
 
 _MOST_RESPONSES = 20_000_000
@@ -48,15 +51,19 @@ def simulate(
         raise ValueError("a simulation has at least one step")
     _check_size(workload, steps)
     assignment = plan.assignment if isinstance(plan, Plan) else plan
-    instance = make_instance(
+    space = load_space(assignment.space)
+    general = make_instance(
         workload,
         cluster,
         framework=assignment.framework,
         engine=assignment.engine,
-        reference_shares_actor_layout=load_space(assignment.space).reference_shares_actor_layout,
+        reference_shares_actor_layout=space.reference_shares_actor_layout,
+        reallocates=space.reallocation,
     )
-    prices = price_assignments(instance, [assignment])
-    prediction = evaluate_instance(instance, assignment, prices=prices)
+    instance = of_assignment(general, assignment)
+    check_assignment(instance, assignment)
+    prices = price_assignments(general, [assignment])
+    prediction = evaluate_instance(general, assignment, prices=prices)
     if not prediction.fits:
         over = [n for n, call in prediction.calls.items() if call.memory_verdict == "does not fit"]
         raise InputError(
@@ -65,7 +72,7 @@ def simulate(
             remedy="Split the model over more devices, or plan again",
         )
     costs = {
-        call.name: prices[price_key(assignment, call)]
+        call.name: priced(instance, assignment, call, prices)
         for call in instance.calls
         if call.kind != "environment"
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +24,7 @@ def problem(
     latency_s: float = 0.0,
     workers: int = 64,
     algorithm: str = "grpo",
+    changes: dict[str, object] | None = None,
 ) -> Problem:
     models = {"actor": model} | ({"critic": model} if algorithm == "ppo" else {})
     found = problem_from(
@@ -37,16 +37,25 @@ def problem(
         response_mean=mean,
         response_max=longest,
     )
-    changes = {
+    update = {
         "max_staleness": staleness,
         "environment": EnvironmentSpec(latency_s=latency_s, workers=workers),
+        **(changes or {}),
     }
-    return replace(found, workload=found.workload.model_copy(update=changes))
+    return replace(found, workload=found.workload.model_copy(update=update))
 
 
-@lru_cache(maxsize=16)
+_SOLVED: dict[str, PlanSet] = {}
+
+
 def solved(**options: object) -> PlanSet:
     """Plans of a problem; the same object for the same options."""
+    if repr(options) not in _SOLVED:
+        _SOLVED[repr(options)] = _solve(**options)
+    return _SOLVED[repr(options)]
+
+
+def _solve(**options: object) -> PlanSet:
     found = problem(**options)  # type: ignore[arg-type]
     return planner.plan(found.workload, found.cluster, space="verl-fsdp", top=2)
 
@@ -60,6 +69,7 @@ def prices(
     max_running: int = 1000,
     pool_tokens: float = 1e12,
     window_tokens: float = np.inf,
+    growth: float = 1.0,
     replicas: int = 1,
 ) -> ReplicaPrices:
     """A step takes `step_s` and `attention_s` for every running sequence and cached token; half of
@@ -78,5 +88,6 @@ def prices(
         token_bytes=1.0 - windowed,
         window_bytes=windowed,
         window_tokens=window_tokens,
+        context_growth=growth,
         prompt_sharing=1,
     )

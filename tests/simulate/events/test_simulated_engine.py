@@ -22,8 +22,11 @@ def batch(responses: list[int], prompts: list[int] | int = 0) -> Batch:
 def token_by_token(own: Batch, p: ReplicaPrices) -> tuple[list[float], int]:
     """(end of each response, preemptions): one step at a time, all state recomputed."""
 
+    def context_of(i: int) -> float:
+        return float(own.prompt[i]) + p.context_growth * done[i]
+
     def held(i: int) -> float:
-        tokens = float(own.prompt[i] + done[i])
+        tokens = context_of(i)
         return p.token_bytes * tokens + p.window_bytes * min(tokens, p.window_tokens)
 
     count = len(own.response)
@@ -37,24 +40,23 @@ def token_by_token(own: Batch, p: ReplicaPrices) -> tuple[list[float], int]:
             if running and used + held(first) > 0.99 * p.pool_bytes:
                 break
             running.append(waiting.pop(0))
-            clock_s += p.prefill_token_s * float(own.prompt[first] + done[first])
+            clock_s += p.prefill_token_s * context_of(first)
             clock_s += 0.0 if seen[first] else p.request_s
             seen[first] = True
-        growth = sum(
-            p.token_bytes + p.window_bytes * (own.prompt[i] + done[i] < p.window_tokens)
-            for i in running
+        growth = p.context_growth * sum(
+            p.token_bytes + p.window_bytes * (context_of(i) < p.window_tokens) for i in running
         )
         if len(running) > 1 and sum(held(i) for i in running) + growth > p.pool_bytes:
             waiting.insert(0, running.pop())
             preemptions, evicting = preemptions + 1, True
             continue
-        evicting = False
-        context = sum(float(own.prompt[i] + done[i]) for i in running) / len(running)
+        context = sum(context_of(i) for i in running) / len(running)
         clock_s += float(p.decode_s(np.array([len(running)]), np.array([context]))[0])
         for i in list(running):
             done[i] += 1
             if done[i] == own.response[i]:
                 running.remove(i)
+                evicting = False
                 ends[i] = clock_s
     return ends, preemptions
 
@@ -69,9 +71,10 @@ lengths = st.lists(st.integers(1, 40), min_size=1, max_size=25)
     most=st.integers(1, 12),
     pool=st.sampled_from([60.0, 150.0, 400.0, 1e9]),
     window=st.sampled_from([8.0, 25.0, np.inf]),
+    growth=st.sampled_from([1.0, 1.5]),
 )
 def test_events_give_what_a_replay_token_by_token_gives(
-    responses: list[int], prompt: int, most: int, pool: float, window: float
+    responses: list[int], prompt: int, most: int, pool: float, window: float, growth: float
 ) -> None:
     own = batch(responses, prompt)
     p = prices(
@@ -81,6 +84,7 @@ def test_events_give_what_a_replay_token_by_token_gives(
         max_running=most,
         pool_tokens=pool,
         window_tokens=window,
+        growth=growth,
     )
     ends, preemptions = token_by_token(own, p)
     run = run_replica(own, p)

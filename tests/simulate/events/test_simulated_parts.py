@@ -13,7 +13,7 @@ from simulator_problems import prices, problem, solved
 from planner.cost.arrays import StrategyArrays
 from planner.cost.calls import call_costs
 from planner.cost.lengths import length_moments
-from planner.schema import LengthDistribution
+from planner.schema import EnvironmentSpec, LengthDistribution
 from planner.simulate.events.batches import BatchCall
 from planner.simulate.events.generation import drain, flow
 from planner.simulate.events.lengths import sample_batch, sample_lengths
@@ -53,6 +53,13 @@ def test_samples_of_a_prompt_share_its_length() -> None:
     assert len(np.unique(groups)) > 10
 
 
+def test_sampled_latencies_have_the_mean() -> None:
+    environment = EnvironmentSpec(workers=100_000, latency_s=3.0, latency_sigma=0.8)
+    done = Pool(environment, np.random.default_rng(0)).score(np.zeros(50_000))
+    assert done.mean() == pytest.approx(3.0, rel=0.02)
+    assert done.max() > 20.0
+
+
 @given(
     st.lists(st.floats(0, 100), min_size=1, max_size=60),
     st.integers(1, 9),
@@ -62,10 +69,10 @@ def test_samples_of_a_prompt_share_its_length() -> None:
 def test_a_pool_serves_first_come_first_served(
     times: list[float], workers: int, latency_s: float, batches: int
 ) -> None:
-    pool = Pool(workers, latency_s)
+    pool = Pool(EnvironmentSpec(workers=workers, latency_s=latency_s), np.random.default_rng(0))
     free = [0.0] * workers
     for turn in range(batches):
-        arrivals = np.sort(np.array(times)) + 50.0 * turn
+        arrivals = np.sort(np.array(times)) + 100.0 * turn
         expected = []
         for arrival in arrivals:
             end = max(float(arrival), heapq.heappop(free)) + latency_s
@@ -128,10 +135,10 @@ def test_training_time_follows_the_sampled_tokens() -> None:
     costs = call_costs(context, StrategyArrays.from_strategies([strategy]))
     call = BatchCall(context, strategy, costs)
     rng = np.random.default_rng(0)
-    tokens = [
-        sample_batch(answer.workload, 512, np.random.default_rng(seed)).tokens.astype(float)
-        for seed in range(40)
+    batches = [
+        sample_batch(answer.workload, 512, np.random.default_rng(seed)) for seed in range(40)
     ]
+    tokens = [(batch.prompt + batch.response).astype(float) for batch in batches]
     times = [call.time_s(one, rng) for one in tokens]
     assert np.mean(times) == pytest.approx(float(costs.time_s[0]), rel=0.03)
     if strategy.packing:
