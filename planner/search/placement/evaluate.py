@@ -60,6 +60,7 @@ class Evaluator:
                 self._sync_bits |= instance.bit(sync.trainer, sync.engine)
         self.screen = Screen(instance, self.relations, self.conflicts)
         self._conflicts: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._known: dict[tuple[int, ...], tuple[Plan | None, float]] = {}
         self.exact = True
         """No value so far is doubtful: every relation given up was proven impossible to realise."""
 
@@ -110,6 +111,15 @@ class Evaluator:
         Optimal over contiguous placements, unless `exact` becomes False: then some relations were
         given up that a longer search might have realised.
         """
+        choice = tuple(choice)
+        plan, below_s = self._known.get(choice, (None, -math.inf))
+        # A plan that was found is the best one; without one only values up to the limit are out.
+        if plan is None and at_most_s > below_s:
+            plan = self._evaluate(choice, at_most_s)
+            self._known[choice] = plan, at_most_s
+        return plan if plan is not None and plan.value_s < at_most_s else None
+
+    def _evaluate(self, choice: Sequence[int], at_most_s: float) -> Plan | None:
         keys = self.keys(choice)
         if keys is None:
             return None
