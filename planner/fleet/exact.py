@@ -14,7 +14,8 @@ from planner.fleet.memetic import memetic
 from planner.fleet.model import Model
 from planner.fleet.optimizer import BudgetSpentError, Search
 
-_START_EVALUATIONS = 400
+_START_EVALUATIONS = 60
+"""Of the first search, for each task."""
 _TICKS = 20_000
 """Ticks of the best makespan known, unless whole seconds (or more) are exact."""
 _MOST_EXACT_TICKS = 500_000
@@ -30,15 +31,20 @@ def cp_sat(search: Search) -> None:
         _start(search)
         if search.objective == "pareto":
             search.front_proven = _front(search)
-        elif not search.done:
-            _solve(search, 0 if search.objective == "makespan" else 1, parts=1)
+            return
+        axis = 0 if search.objective == "makespan" else 1
+        if not search.done:
+            _solve(search, axis, parts=1)
+        # Of the schedules that are equally good, one that is good in the other objective too.
+        if search.best.key[1 - axis] > search.bounds[1 - axis]:
+            _solve(search, 1 - axis, parts=4, most=(axis, search.best.key[axis]))
     except BudgetSpentError:
         return
 
 
 def _start(search: Search) -> None:
     """A short memetic search: its best is the first solution, the horizon and the scale."""
-    budget = _START_EVALUATIONS
+    budget = _START_EVALUATIONS * len(search.problem.tasks)
     if search.budget is not None:
         budget = min(budget, max(1, search.budget // 2))
     warm = Search(
@@ -57,10 +63,10 @@ def _start(search: Search) -> None:
 
 
 def _front(search: Search) -> bool:
-    """Both ends of the front, then the points between them; True when all are proven."""
+    """Both ends of the front, then the points between them; True when all are proven (in ticks)."""
     proven = _solve(search, 1, parts=4)
     proven = _solve(search, 0, parts=4) and proven
-    tick_s, exact = _tick(search)
+    tick_s = _tick(search)
     least = search.front[-1].weighted_tardiness_s
     makespan_s = search.front[0].makespan_s
     for _ in range(_MOST_POINTS):
@@ -70,7 +76,7 @@ def _front(search: Search) -> bool:
             each.weighted_tardiness_s for each in search.front if each.makespan_s <= makespan_s
         )
         if tardiness_s <= least:
-            return proven and exact
+            return proven
         before = tardiness_s - tick_s * 1e-3
         proven = _solve(search, 0, parts=4, most=(1, before), strict=True) and proven
         better = [each for each in search.front if each.weighted_tardiness_s < tardiness_s]
@@ -80,15 +86,15 @@ def _front(search: Search) -> bool:
     return False
 
 
-def _tick(search: Search) -> tuple[float, bool]:
-    """Seconds of a tick, and whether all times are whole numbers of ticks."""
+def _tick(search: Search) -> float:
+    """Seconds of a tick: the largest that divides all times, if it is not too short."""
     scale = search.front[-1].makespan_s
     times = models.times_s(search.problem)
     if all(time == int(time) for time in times):
         common = math.gcd(*(int(time) for time in times)) or 1
         if scale / common <= _MOST_EXACT_TICKS:
-            return float(common), True
-    return max(search.front[0].makespan_s, 1e-9) / _TICKS, False
+            return float(common)
+    return max(search.front[0].makespan_s, 1e-9) / _TICKS
 
 
 def _horizon_s(search: Search, axis: int, most: tuple[int, float] | None) -> float:
@@ -121,7 +127,7 @@ def _solve(
     """
     from ortools.sat.python import cp_model
 
-    tick_s, _ = _tick(search)
+    tick_s = _tick(search)
     model = models.build(search.problem, tick_s, _horizon_s(search, axis, most))
     limit = None
     if most is not None:
@@ -141,7 +147,7 @@ def _solve(
         solver.parameters.max_time_in_seconds = max(left / parts, 1e-3)
     elif search.budget is None:
         solver.parameters.max_deterministic_time = _UNHURRIED / parts
-    callback = _callback(search, model)
+    callback = _callback(search, model, until_done=most is None)
     if most is None:
         solver.best_bound_callback = lambda bound: _bound(search, model, solver, bound)
     with search.clock.watching(solver.stop_search):
@@ -164,7 +170,7 @@ def _bound(search: Search, model: Model, solver: Any, bound: float) -> None:
         solver.stop_search()
 
 
-def _callback(search: Search, model: Model) -> Any:
+def _callback(search: Search, model: Model, *, until_done: bool) -> Any:
     from ortools.sat.python import cp_model
 
     class Solutions(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
@@ -188,7 +194,7 @@ def _callback(search: Search, model: Model) -> Any:
             except BudgetSpentError:
                 self.stop_search()
                 return
-            if search.done:
+            if until_done and search.done:
                 self.stop_search()
 
     return Solutions()

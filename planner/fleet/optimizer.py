@@ -45,7 +45,7 @@ class Outcome:
     makespan_bound_s: float
     tardiness_bound_s: float
     front_proven: bool
-    """No schedule outside the front is better in both objectives ("pareto" only)."""
+    """Each point of the front is proven, to within a tick of the model ("pareto" only)."""
     evaluations: int
     trace: tuple[Progress, ...]
     stopped: str

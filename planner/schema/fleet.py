@@ -210,7 +210,8 @@ class FleetPlan(Schema):
     gap: Fraction
     """1 - bound / best value; for "pareto" the larger one of the front's two ends."""
     optimal: bool
-    """The gap is within the tolerance; for "pareto" every point of the front is proven."""
+    """The gap is within the tolerance; for "pareto" every point of the front is proven,
+    to within 1/20,000 of the makespan unless all times are whole seconds."""
     status: Name
     """How the search ended, in words."""
     evaluations: NonNegativeInt

@@ -94,6 +94,19 @@ def test_priority_decides_who_is_late() -> None:
         assert plan.schedules[0].weighted_tardiness_s == HOUR_S
 
 
+def test_among_equally_good_schedules_the_other_objective_decides() -> None:
+    # The long job decides the makespan, but only one order of the others has nobody late.
+    jobs = [job("long", {2: 100.0}), job("late", {2: 40.0}), job("early", {2: 40.0}, due_s=4000.0)]
+    plan = planner.plan_fleet(jobs, CLUSTER, objective="makespan")
+    assert plan.schedules[0].makespan_s == 10_000.0
+    assert plan.schedules[0].weighted_tardiness_s == 0.0
+    # Nobody is late in any order, but side by side all is done sooner.
+    easy = [job(name, {2: 40.0}, due_s=1e6) for name in "abcd"]
+    plan = planner.plan_fleet(easy, CLUSTER, objective="tardiness")
+    assert plan.schedules[0].weighted_tardiness_s == 0.0
+    assert plan.schedules[0].makespan_s == 8000.0
+
+
 def test_the_pareto_front_holds_the_best_of_each_objective() -> None:
     # Together in time only one after the other on all nodes; sooner done side by side.
     jobs = [job("a", {2: 50.0, 4: 30.0}, due_s=3000.0), job("b", {2: 50.0, 4: 30.0}, due_s=5600.0)]
