@@ -21,6 +21,8 @@ from planner.simulate.instance import Instance
 from planner.simulate.prices import PriceKey, price_key
 
 _ITEMS = 4
+# vLLM's and SGLang's own examples go up to 0.95 of the device, 0.02 above it for rounding.
+_LONE_ENGINE_SHARE = 0.97
 _NO_ITEMS = {"total", "capacity", "reserve"}
 
 
@@ -51,6 +53,7 @@ class Pricer:
             prediction = evaluate_instance(
                 self.instance, assignment, prices=prices, bound_s=self._bound_s
             )
+            prediction = _lone_engines(prediction)
             shortages = _device_shortages(prediction)
         return prediction, shortages + _host_shortages(self.instance, assignment, costs)
 
@@ -83,6 +86,24 @@ class Pricer:
             call, group, assignment.staleness, beside_trainer=key.beside_trainer
         )
         return call_costs(context, arrays)
+
+
+def _lone_engines(prediction: Prediction) -> Prediction:
+    """Engines that share their devices with no model may take all but a little of them.
+
+    Their share covers what the trainer's reserve stands for (context, workspaces, graphs), so a
+    `memory_fraction` such as OpenRLHF's default of 0.95 is tight there, not too much.
+    """
+    calls = dict(prediction.calls)
+    for name, call in calls.items():
+        items = call.memory_bytes
+        alone = call.kind == "generate" and "other_models" not in items
+        if alone and call.memory_verdict == "does not fit":
+            need = items["total"] - items["reserve"]
+            if need <= _LONE_ENGINE_SHARE * items["capacity"]:
+                calls[name] = call.model_copy(update={"memory_verdict": "tight"})
+    fits = all(call.memory_verdict != "does not fit" for call in calls.values())
+    return prediction.model_copy(update={"calls": calls, "fits": fits})
 
 
 def _device_shortages(prediction: Prediction) -> list[MemoryShortage]:

@@ -103,6 +103,7 @@ class Reader:
         self.notes = settings.notes
         self._next_node = 0
         self._next_device = 0
+        self._devices = 0
         if len(context.cluster.groups) > 1:
             self.notes.append(f"the node group {self.group.name} is taken; others are left out")
 
@@ -172,6 +173,7 @@ class Reader:
         More than the cluster has is a broken rule that names `keys`.
         """
         have = self.group
+        self._devices += nodes * per_node
         if per_node > have.devices_per_node:
             self.broken.append(
                 Broken(
@@ -182,6 +184,8 @@ class Reader:
                     "the given cluster",
                 )
             )
+        if nodes > 1 and per_node < have.devices_per_node:
+            nodes, per_node = self._gathered(nodes, per_node, keys)
         fresh = nodes > 1 or self._next_device + per_node > have.devices_per_node
         if fresh and self._next_device:
             self._next_node, self._next_device = self._next_node + 1, 0
@@ -198,19 +202,30 @@ class Reader:
             self._next_device += per_node
             if self._next_device >= have.devices_per_node:
                 self._next_node, self._next_device = self._next_node + 1, 0
-        needed = self._next_node + (self._next_device > 0)
-        if needed > have.nodes:
+        if self._devices > have.devices:
             self.broken.append(
                 Broken(
                     "devices-within-cluster",
-                    f"it needs {needed} nodes of {have.devices_per_node} devices, the cluster has "
-                    f"{have.nodes}",
+                    f"it needs {self._devices} devices, the cluster has {have.devices}",
                     keys,
                     (),
                     "the given cluster",
                 )
             )
         return mesh
+
+    def _gathered(self, nodes: int, per_node: int, keys: tuple[str, ...]) -> tuple[int, int]:
+        """Parts of several nodes as one part of a node, or as whole nodes: meshes are no others."""
+        whole = self.group.devices_per_node
+        if nodes * per_node <= whole:
+            found = (1, nodes * per_node)
+        else:
+            found = (-(-nodes * per_node // whole), whole)
+        self.notes.append(
+            f"{keys[-1]}: {per_node} devices on each of {nodes} nodes, priced as {found[1]} on "
+            f"{found[0]}"
+        )
+        return found
 
     def put(self, call: str, fields: CallFields, mesh: Mesh) -> None:
         """The settings of one call."""
@@ -342,7 +357,8 @@ class Reader:
         per_node = max(mesh.first_device + mesh.devices_per_node for mesh in meshes)
         part = group.model_copy(
             update={
-                "nodes": min(nodes, group.nodes),
+                # Parts of nodes that were gathered may need more nodes than there are.
+                "nodes": nodes,
                 "devices_per_node": min(per_node, group.devices_per_node),
             }
         )

@@ -67,7 +67,8 @@ class Checker:
         node = self.calls[call]
         values = call_space(self.space, node.kind)
         tried = {f"{name}-in-space" for name in _NUMBERS if len(getattr(values, name)) > 1}
-        tried.add("zero_stage-in-space")  # readers give what the launcher has
+        # Readers give what the launcher has, though no plan uses it.
+        tried |= {"zero_stage-in-space", "sequence_parallel-in-space"}
         found = broken_rules(
             assignment.strategies[call],
             node,

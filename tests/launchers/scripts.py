@@ -17,6 +17,7 @@ VARIABLES = {
     "VAL_FILES": "val",
     "SLIME_DIR": "slime",
     "MODEL_ARGS_FILE": "model.sh",
+    "REF_LOAD": "ref",
 }
 
 
