@@ -1,6 +1,6 @@
 """Write docs/accuracy.md: predictions against measured cases, and the same with groups left out.
 
-Usage: python tools/accuracy.py CASES... [--output FILE] [--no-fit]
+Usage: python tools/accuracy.py CASES... [--output FILE] [--no-fit] [--skip PROFILE]
 """
 
 from __future__ import annotations
@@ -40,12 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("cases", nargs="+", type=Path)
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "accuracy.md")
     parser.add_argument("--no-fit", action="store_true", help="leave the left-out tables out")
+    parser.add_argument(
+        "--skip",
+        action="append",
+        default=[],
+        metavar="PROFILE",
+        help="do not refit the profiles that are fitted with this one; the page says so",
+    )
     options = parser.parse_args(arguments)
     result = validate(options.cases)
     parts = [_head(), _inputs(options.cases), _files(result)]
     if not options.no_fit:
-        runs = left_out.runs(options.cases)
-        parts += [_left_out(result, runs), _families(runs), _widths(runs)]
+        runs = left_out.runs(options.cases, options.skip)
+        parts += [_left_out(result, runs), _families(runs, options.skip), _widths(runs)]
         parts += [_frameworks_left_out(options.cases)]
     parts += [_kernels(), _worst(result), _groups(result), _profiles(result)]
     options.output.write_text("\n".join(parts), encoding="utf-8")
@@ -154,7 +161,7 @@ def _left_out(result: Validation, runs: Sequence[left_out.Run]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _families(runs: Sequence[left_out.Run]) -> str:
+def _families(runs: Sequence[left_out.Run], skipped: Sequence[str] = ()) -> str:
     names = ("kind", "profiles fitted together", "cases", "groups")
     lines = [
         "## By profile, with whole groups left out\n",
@@ -166,7 +173,9 @@ def _families(runs: Sequence[left_out.Run]) -> str:
         own = [run for run in runs if run.family.kind == kind]
         lines += [_family_row(kind, ", ".join(run.family.profiles), [run]) for run in own]
         if len(own) > 1:
-            lines.append(_family_row(kind, "all of them", own))
+            lines.append(_family_row(kind, "all of these", own))
+    if skipped:
+        lines.append(f"\nNot refitted for this page: {', '.join(sorted(skipped))}.")
     return "\n".join(lines) + "\n"
 
 

@@ -96,9 +96,13 @@ class Run:
     fitted: Fitted
 
 
-def runs(paths: Sequence[Path]) -> list[Run]:
-    """Every family that has cases, fitted with each of its groups left out in turn."""
-    found = [(family, family.fitted(paths)) for family in FAMILIES]
+def runs(paths: Sequence[Path], skip: Sequence[str] = ()) -> list[Run]:
+    """Every family that has cases, fitted with each of its groups left out in turn.
+
+    `skip` names profiles whose families are not fitted.
+    """
+    wanted = [family for family in FAMILIES if not set(skip) & set(family.profiles)]
+    found = [(family, family.fitted(paths)) for family in wanted]
     return [Run(family, fitted) for family, fitted in found if fitted is not None]
 
 

@@ -38,6 +38,7 @@ def test_left_out_predictions_are_summed_up_by_file_and_profile(few: Path) -> No
     page = tool("accuracy_left_out")
     runs = page.runs([few])
     assert [run.family.profiles for run in runs] == [("internevo",)]
+    assert page.runs([few], ["internevo"]) == []
     fitted = runs[0].fitted
     summary = page.by_file(runs)["few.json"]["step_time"]
     assert summary.n == fitted.cases == 8
