@@ -175,7 +175,7 @@ def _families(runs: Sequence[left_out.Run], skipped: Sequence[str] = ()) -> str:
         if len(own) > 1:
             lines.append(_family_row(kind, "all of these", own))
     if skipped:
-        lines.append(f"\nNot refitted for this page: {', '.join(sorted(skipped))}.")
+        lines.append(f"\nNot refitted for this page: {', '.join(sorted(set(skipped)))}.")
     return "\n".join(lines) + "\n"
 
 

@@ -12,7 +12,12 @@ _NOTES = {
         "Hopper under attention data parallelism run kernels that no table covers."
     ),
     "gpustack-gpt-oss": (
-        "One row of a short burst on Hopper, the same weight-only experts as the group above."
+        "Short bursts of chat requests, with weight-only experts on devices without such units: "
+        "the kernels of those engines are not in the tables."
+    ),
+    "gpustack-qwen3-32b": (
+        "A short burst of chat requests of unknown lengths: only their mean is published, and the "
+        "longest answer ends the measurement."
     ),
     "trtllm-v1.2-llama4-maverick-h200-dep8-fp8-1024-8192": (
         "The same server is off 18 % with 1,024 and 30 % with 32,768 tokens out, and -8 % with "
