@@ -16,9 +16,9 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from planner.schema import CallPrediction, Cluster, Mesh, Move, Plan, Prediction, Strategy
+from planner.schema import CallPrediction, Cluster, Mesh, Move, Plan, Strategy
 from planner.search.survivors import Survivors
-from planner.workload.units import CallUnit
+from planner.simulate.instance import Instance
 
 FloatArray = npt.NDArray[np.float64]
 _SAME = ("tp", "pp", "vpp", "cp", "ep", "etp", "first_stage_layers", "last_stage_layers", "dtype")
@@ -26,12 +26,31 @@ STATE_FIELDS = (*_SAME, "dp", "zero_stage", "shard_ranks")
 """Fields of a strategy that decide where a unit's state lies."""
 
 
+def holders(instance: Instance, plan: Mapping[str, CallPrediction]) -> dict[str, tuple[str, ...]]:
+    """Unit -> its calls, the one that shows its whole state first; `instance` is the plan's own.
+
+    Units that hold a copy while a pass runs keep no state and are left out.
+    """
+    return {
+        unit.name: tuple(sorted(unit.calls, key=lambda name: plan[name].kind != "train"))
+        for unit in instance.units
+        if not set(unit.calls) <= instance.copies.keys()
+    }
+
+
 def move_of(
-    unit: CallUnit, old: Plan, new: Mapping[str, CallPrediction], survivors: Survivors
+    unit: str,
+    calls: tuple[str, ...],
+    old_call: str,
+    old: Plan,
+    new: Mapping[str, CallPrediction],
+    survivors: Survivors,
 ) -> Move | None:
-    """The move of a unit to its mesh and layout among the new calls; None when it stays."""
-    lead = state_call(unit, old)
-    before, after = old.calls[lead], new[lead]
+    """The move of a unit to its mesh and layout among the new calls; None when it stays.
+
+    `calls` are the unit's, `old_call` the old plan's call that held its state, as of `holders`.
+    """
+    before, after = old.calls[old_call], new[calls[0]]
     assert before.mesh is not None
     assert before.strategy is not None
     assert after.mesh is not None
@@ -41,8 +60,8 @@ def move_of(
         return None
     received = _received_bytes(before.mesh, before.strategy, after, survivors)
     return Move(
-        unit=unit.name,
-        calls=unit.calls,
+        unit=unit,
+        calls=calls,
         from_mesh=before.mesh,
         to_mesh=after.mesh,
         from_strategy=before.strategy,
@@ -51,11 +70,6 @@ def move_of(
         bytes=round(float(received.sum())),
         seconds=float(received.max(initial=0.0)) / _bandwidth(survivors.new, after.mesh.group),
     )
-
-
-def state_call(unit: CallUnit, plan: Prediction) -> str:
-    """The call whose memory shows the unit's whole state: training, where it is trained."""
-    return next((name for name in unit.calls if plan.calls[name].kind == "train"), unit.calls[0])
 
 
 def _layout(strategy: Strategy) -> tuple[object, ...]:

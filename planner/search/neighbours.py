@@ -8,6 +8,7 @@ multiples of 2, 4, ... nodes, which divide batches better.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
@@ -30,8 +31,8 @@ from planner.workload.units import CallUnit
 
 _ROUNDED_TO = (1, 2, 4, 8, 16, 32)
 _DEGREES = ("tp", "pp", "vpp", "cp", "ulysses", "ep", "etp")
-# Places tried for each mesh of a plan; more meshes than this many together are left as they are.
-_MOST_PLACES = 20_000
+_MOST_PLACES = 3_000
+"""Combinations of places that are tried for the meshes of a plan."""
 
 
 def mesh_counts(assignment: Assignment, survivors: Survivors) -> tuple[int, ...]:
@@ -135,6 +136,21 @@ def pinned(
     return _only(instance, scope, unit, old, index, mesh.devices)
 
 
+def within_remains(options: UnitOptions, mesh: Mesh, survivors: Survivors) -> UnitOptions:
+    """The options that fit on what is left of a broken mesh, so that its neighbours can stay.
+
+    All of them where none fits, or the mesh's whole group is gone.
+    """
+    if all(group.name != mesh.group for group in survivors.new.groups):
+        return options
+    index = [group.name for group in survivors.new.groups].index(mesh.group)
+    lost = survivors.lost.get(mesh.group, ())
+    left = mesh.nodes - sum(mesh.first_node <= n < mesh.first_node + mesh.nodes for n in lost)
+    rows = options.unit
+    fits = (rows.group == index) & (rows.devices <= left * mesh.devices_per_node)
+    return _taken(options, np.flatnonzero(fits)) if fits.any() else options
+
+
 def _taken(options: UnitOptions, rows: IntArray) -> UnitOptions:
     unit = options.unit
     changes = {
@@ -197,25 +213,37 @@ def other_places(
     worth the same.
     """
     meshes = sorted(set(assignment.meshes.values()), key=repr)
+    homes = {name: survivors.mesh(mesh) for name, mesh in old.meshes.items()}
     anchors: dict[str, set[int]] = {}
-    for mesh in [m for m in map(survivors.mesh, set(old.meshes.values())) if m] + meshes:
+    for mesh in [m for m in homes.values() if m] + meshes:
         ends = anchors.setdefault(mesh.group, {0})
         ends |= {mesh.first_node, mesh.first_node + mesh.nodes}
-    choices: list[list[Mesh]] = []
+    far: list[list[Mesh]] = []
+    near: list[list[Mesh]] = []
     for mesh in meshes:
         nodes = survivors.new.group(mesh.group).nodes
         starts = {mesh.first_node, nodes - mesh.nodes}
         for anchor in anchors.get(mesh.group, set()):
             starts |= {anchor, anchor - mesh.nodes}
-        # A part of a node keeps its place inside the node.
-        choices.append(
-            [
-                mesh.model_copy(update={"first_node": start})
-                for start in sorted(starts)
-                if 0 <= start <= nodes - mesh.nodes
-            ]
-        )
-    if int(np.prod([len(each) for each in choices], dtype=np.float64)) > _MOST_PLACES:
+        own = [homes.get(name) for name, at in assignment.meshes.items() if at == mesh]
+        home = [
+            m
+            for m in own
+            if m
+            and (m.group, m.nodes, m.devices_per_node)
+            == (mesh.group, mesh.nodes, mesh.devices_per_node)
+        ]
+        # A part of a node keeps its place inside the node, or goes home.
+        elsewhere = [
+            mesh.model_copy(update={"first_node": start})
+            for start in sorted(starts)
+            if 0 <= start <= nodes - mesh.nodes
+        ]
+        far.append(list(dict.fromkeys([*home, *elsewhere])))
+        near.append(list(dict.fromkeys([*home, mesh])) if home else far[-1])
+    # With many meshes, those that have a home go there or stay where the search put them.
+    choices = next((each for each in (far, near) if _combinations(each) <= _MOST_PLACES), None)
+    if choices is None:
         return
     pairs = [(i, j) for i in range(len(meshes)) for j in range(i)]
     shared = [meshes[i].overlaps(meshes[j]) for i, j in pairs]
@@ -226,3 +254,7 @@ def other_places(
         yield assignment.model_copy(
             update={"meshes": {name: where[mesh] for name, mesh in assignment.meshes.items()}}
         )
+
+
+def _combinations(choices: list[list[Mesh]]) -> int:
+    return math.prod(len(each) for each in choices)

@@ -25,13 +25,14 @@ from planner.schema import (
 )
 from planner.search import api
 from planner.search.hashes import input_hashes
-from planner.search.moves import move_of, state_call
+from planner.search.moves import holders, move_of
 from planner.search.neighbours import (
     mesh_counts,
     near_options,
     near_scopes,
     other_places,
     pinned,
+    within_remains,
 )
 from planner.search.options import UnitOptions
 from planner.search.placement import solve_placement
@@ -39,11 +40,11 @@ from planner.search.problems import class_instance, placement_problem
 from planner.search.ranking import to_assignment, to_plan
 from planner.search.survivors import Survivors, on_cluster, without_nodes
 from planner.simulate.bounds import work_depth_bound_s
+from planner.simulate.copies import of_assignment
 from planner.simulate.evaluate import evaluate_instance
 from planner.simulate.instance import Instance
 from planner.simulate.prices import price_assignments
 from planner.version import __version__
-from planner.workload.units import CallUnit
 
 _FACTOR = 2
 """How far degrees may be from the old ones, in the search near the old plan."""
@@ -163,6 +164,7 @@ class _Found:
         self.survivors = survivors
         self.candidates: list[_Candidate] = []
         self.tried = 0
+        self._before = holders(of_assignment(instance, old.assignment), old.calls)
         self._known: dict[Hashable, Move | None] = {}
 
     @property
@@ -178,19 +180,21 @@ class _Found:
             self.tried += 1
             if not prediction.fits:
                 continue
-            best = _Candidate(assignment, prediction, self._moves(prediction.calls))
+            best = _Candidate(assignment, prediction, self._moves(assignment, prediction.calls))
             self.candidates.append(best)
             if not best.moves:
                 continue
             places = other_places(assignment, self.old.assignment, self.survivors)
-            moved = [(self._moves(_at(prediction, each)), each) for each in places]
+            moved = [(self._moves(each, _at(prediction, each)), each) for each in places]
             if not moved:
                 continue
             moves, least = min(moved, key=lambda pair: _cost(pair[0]))
             if _cost(moves) < _cost(best.moves):
                 again = evaluate_instance(self.instance, least, bound_s=0.0, prices=prices)
                 if again.fits:
-                    self.candidates.append(_Candidate(least, again, self._moves(again.calls)))
+                    self.candidates.append(
+                        _Candidate(least, again, self._moves(least, again.calls))
+                    )
 
     def choose(self, within: float) -> _Candidate:
         """The candidate that moves least of those that are fast enough."""
@@ -198,21 +202,22 @@ class _Found:
         fast = [each for each in self.candidates if each.prediction.step_time_s <= limit_s]
         return min(fast, key=lambda each: each.order)
 
-    def _moves(self, calls: Mapping[str, CallPrediction]) -> tuple[Move, ...]:
-        # Plans may fuse different calls: what is in both shows where a unit's state goes.
-        both = calls.keys() & self.old.calls.keys()
-        units = (
-            unit._replace(calls=tuple(name for name in unit.calls if name in both))
-            for unit in self.instance.units
-        )
-        moves = (self._move(unit, calls) for unit in units if unit.calls)
+    def _moves(
+        self, assignment: Assignment, calls: Mapping[str, CallPrediction]
+    ) -> tuple[Move, ...]:
+        own = of_assignment(self.instance, assignment)
+        moves = (self._move(unit, names, calls) for unit, names in holders(own, calls).items())
         return tuple(move for move in moves if move is not None)
 
-    def _move(self, unit: CallUnit, calls: Mapping[str, CallPrediction]) -> Move | None:
-        call = calls[state_call(unit, self.old)]
-        key = unit.name, call.mesh, call.strategy
+    def _move(
+        self, unit: str, names: tuple[str, ...], calls: Mapping[str, CallPrediction]
+    ) -> Move | None:
+        call = calls[names[0]]
+        key = unit, names, call.mesh, call.strategy
         if key not in self._known:
-            self._known[key] = move_of(unit, self.old, calls, self.survivors)
+            # A model that was held by another unit (a fused form of its calls) comes from there.
+            before = self._before.get(unit) or next(iter(self._before.values()))
+            self._known[key] = move_of(unit, names, before[0], self.old, calls, self.survivors)
         return self._known[key]
 
 
@@ -303,6 +308,16 @@ def _near(
             }
             if kept:
                 tables.append(options | kept)
+                # The same in place: a broken mesh shrinks rather than pushing others aside.
+                broken = {
+                    unit.name: within_remains(
+                        options[unit.name], assignment.meshes[unit.calls[0]], survivors
+                    )
+                    for unit in own.units
+                    if unit.name not in kept
+                }
+                if broken:
+                    tables.append(options | kept | broken)
             for table in tables:
                 problem = placement_problem(own, scope, table)
                 result = solve_placement(problem, top=_SOLUTIONS, gap=_NEAR_GAP)
