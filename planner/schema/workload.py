@@ -261,6 +261,8 @@ class CallLengths(Schema):
     """What it writes (or is trained on)."""
     turns: TurnSpec = TurnSpec()
     """Turns that the response has."""
+    samples_per_prompt: Samples | None = None
+    """Sequences that share one prompt, and so its cache; null: as many as the workload's."""
 
 
 class Call(Schema):

@@ -73,6 +73,17 @@ def generate(workload: Workload, *, extra_per_prompt: int = 0) -> Call:
         sequences=round_prompts(workload) * per_prompt,
         rounds=expected_rounds(workload),
         output="tokens",
+        lengths=same_lengths(workload, per_prompt) if extra_per_prompt else None,
+    )
+
+
+def same_lengths(workload: Workload, samples_per_prompt: int) -> CallLengths:
+    """The workload's own lengths, with another number of samples to a prompt."""
+    return CallLengths(
+        prompt_length=workload.prompt_length,
+        response_length=workload.response_length,
+        turns=workload.turns,
+        samples_per_prompt=samples_per_prompt,
     )
 
 
@@ -168,6 +179,7 @@ def workload_of(call: Call, workload: Workload) -> Workload:
             "prompt_length": call.lengths.prompt_length,
             "response_length": call.lengths.response_length,
             "turns": call.lengths.turns,
+            "samples_per_prompt": call.lengths.samples_per_prompt or workload.samples_per_prompt,
         }
     )
 

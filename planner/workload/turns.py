@@ -164,6 +164,7 @@ def answer_lengths(workload: Workload) -> CallLengths:
         response_length=LengthDistribution(
             kind="fixed", mean_tokens=written, max_tokens=math.ceil(written)
         ),
+        samples_per_prompt=1,
         turns=turns.model_copy(
             update={
                 "mean": max(1.0, answers(workload)),

@@ -8,6 +8,7 @@ from algorithm_workloads import SETTINGS, workload_for
 from planner.errors import InputError
 from planner.schema import Call
 from planner.workload.algorithms import build_graph
+from planner.workload.calls import workload_of
 from planner.workload.graph import calls_in_order, check_graph, in_sequence_with, in_stages, join
 from planner.workload.registry import list_algorithms
 
@@ -99,6 +100,9 @@ def test_greedy_responses_are_generated_and_scored_but_not_trained_on() -> None:
     calls = calls_of("remax")
     assert calls["generate"].sequences == calls["rewards"].sequences == 2 * 64
     assert calls["reference_logprobs"].sequences == calls["actor_train"].sequences == 64
+    workload = workload_for("remax")
+    assert workload_of(calls["generate"], workload).samples_per_prompt == 2
+    assert workload_of(calls["actor_train"], workload) == workload
 
 
 def test_pairs_and_the_best_are_what_is_trained_on() -> None:
@@ -145,6 +149,13 @@ def test_sweet_rl_in_numbers() -> None:
     calls = calls_of("sweet-rl", critic_epochs=4)
     assert calls["generate"].sequences == calls["simulate_environment"].sequences == 64
     assert calls["critic_train"].epochs == 4
+    # Trajectories have a prompt of their own, the candidates of a turn share theirs.
+    workload = workload_for("sweet-rl")
+    sharing = [
+        workload_of(calls[name], workload).samples_per_prompt
+        for name in ("generate", "simulate_environment", "sample_candidates")
+    ]
+    assert sharing == [1, 1, 8]
     turns = 64 * 4
     assert calls["sample_candidates"].sequences == 8 * turns == calls["actor_train"].sequences
 

@@ -95,6 +95,9 @@ def sweet_rl(workload: Workload) -> nx.DiGraph:
     turns = round(workload.prompts_per_step * workload.turns.mean)
     candidates = turns * workload.samples_per_prompt
     per_actor_step = max(1, candidates // optimizer_steps(workload, "actor"))
+    rollout = calls.generate(one_each).model_copy(
+        update={"lengths": calls.same_lengths(workload, 1)}
+    )
     sample = Call(
         name="sample_candidates",
         kind="generate",
@@ -121,7 +124,7 @@ def sweet_rl(workload: Workload) -> nx.DiGraph:
             )
         ]
     return in_stages(
-        [calls.generate(one_each)],
+        [rollout],
         [calls.simulate_environment(one_each)],
         [calls.train(one_each, "critic")],
         [sample],
