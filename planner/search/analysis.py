@@ -41,6 +41,8 @@ LIMIT_OF_PART: dict[str, Limit] = {
     "cp_comm": "network",
     "ep_comm": "network",
     "dp_comm": "network",
+    "reallocation": "network",
+    "environment_pool": "overheads",
     "tp_communication": "network",
 }
 """Part of a call's time -> what it is bound by."""
