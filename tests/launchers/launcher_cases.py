@@ -360,6 +360,26 @@ def verl_megatron_ppo() -> Case:
     return plan, workload, parse_cluster("h100:3x8")
 
 
+def verl_megatron_padded_critic() -> Case:
+    """PPO on Megatron with padded microbatches, which actor and critic have in both passes."""
+    workload = ppo(QWEN_8B)
+    train = Strategy(
+        tp=4,
+        pp=2,
+        dp=1,
+        zero_stage=1,
+        sequence_parallel=True,
+        offload="all",
+        packing=False,
+        micro_batch_sequences=2,
+    )
+    strategies, meshes = ppo_strategies(train, train, nodes(0, 1))
+    strategies["generate"] = Strategy(tp=2, dp=4, memory_fraction=0.5)
+    meshes["generate"] = nodes(0, 1)
+    plan = make_plan(workload, strategies, meshes, space="verl-megatron")
+    return plan, workload, parse_cluster("h100:1x8")
+
+
 NEMO_CASES = {
     "colocated": nemo_colocated,
     "split-deepseek": nemo_split_deepseek,
@@ -372,6 +392,7 @@ VERL_CASES = {
     "megatron-colocated": verl_megatron_colocated,
     "megatron-async": verl_megatron_async,
     "megatron-ppo": verl_megatron_ppo,
+    "megatron-padded-critic": verl_megatron_padded_critic,
 }
 
 SEARCHES: dict[str, tuple[str, Workload, str]] = {

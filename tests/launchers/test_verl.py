@@ -141,6 +141,18 @@ def test_fsdp_ppo_with_padded_microbatches_and_a_shared_reward_model() -> None:
     )
 
 
+def test_padded_megatron_critics_have_one_microbatch() -> None:
+    plan, workload, cluster = VERL_CASES["megatron-padded-critic"]()
+    keys = overrides((plan, workload, cluster))
+    assert keys["critic.ppo_micro_batch_size_per_gpu"] == "2"
+    # verl's Megatron critic has no such key: Hydra would refuse it.
+    assert not any(key.startswith("critic.forward") for key in keys)
+    strategies = dict(plan.assignment.strategies)
+    strategies["values"] = strategies["values"].model_copy(update={"micro_batch_sequences": 1})
+    other = make_plan(workload, strategies, dict(plan.assignment.meshes), space="verl-megatron")
+    assert any("same micro_batch_sequences" in r for r in VERL.supports(other, workload, cluster))
+
+
 def test_megatron_colocated() -> None:
     root = "actor_rollout_ref.actor.megatron"
     assert_has(
