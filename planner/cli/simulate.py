@@ -52,7 +52,11 @@ def simulate(
         where = f"{plans}: plan of rank {rank}: {error.where}"
         raise InputError(error.message, where=where, remedy=error.remedy) from None
     if timeline is not None:
-        write_files(timeline.parent, {timeline.name: chrome_trace(found.spans)})
+        try:
+            write_files(timeline.parent, {timeline.name: chrome_trace(found.spans)})
+        except InputError as error:
+            where = f"--timeline {timeline}"
+            raise InputError(error.message, where=where, remedy="Give another file.") from None
     if json:
         import json as encoder
 

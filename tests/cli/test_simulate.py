@@ -76,6 +76,16 @@ def test_bad_input_is_one_clear_message(plans: Path, arguments: list[str], messa
         CliRunner().invoke(app, ["simulate", str(plans), *arguments], catch_exceptions=False)
 
 
+def test_a_timeline_that_cannot_be_written_is_named(plans: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--timeline .*is a folder"):
+        CliRunner().invoke(
+            app,
+            ["simulate", str(plans), "--steps", "1", "--timeline", str(tmp_path)],
+            catch_exceptions=False,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_as_a_process_bad_input_exits_with_2_and_writes_nothing(
     plans: Path, tmp_path: Path
 ) -> None:
