@@ -78,7 +78,7 @@ def best(given: Workload, space: SearchSpace) -> PlanSet:
 
 def main() -> None:
     """Print a line a case."""
-    space = load_space("any")
+    space = load_space("relayout")
     print(f"{'prompt':>6} {'resp.':>6} {'seqs':>5} {'best s':>8} {'CPU s':>6} {'gap %':>6}", end="")
     print(f" {'one copy':>8} {'one layout':>10} {'by nodes':>8}  fusions")
     for case in CASES:

@@ -37,7 +37,7 @@ def test_space_loads_and_its_rules_compile(name: str) -> None:
     assert len(compile_rules(space)) == len(space.rules) > 0
     assert space.framework in list_frameworks()
     assert space.engine in list_frameworks()
-    assert (space.launcher is None) == (name in ("any", "frontier"))
+    assert (space.launcher is None) == (name in ("any", "frontier", "relayout"))
 
 
 @pytest.mark.parametrize("name", SPACES)

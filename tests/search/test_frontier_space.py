@@ -25,6 +25,13 @@ def test_frontier_offers_all_that_any_offers() -> None:
             assert rule.check.startswith(("shard_ranks == 0 or", "ulysses == 1 or"))
 
 
+def test_relayout_differs_from_any_in_reallocation_alone() -> None:
+    any_space, relayout = load_space("any"), load_space("relayout")
+    assert not any_space.reallocation
+    same = {"name": "any", "description": any_space.description, "reallocation": False}
+    assert relayout.model_copy(update=same) == any_space
+
+
 def test_what_frontier_adds_never_slows_the_best_plan_and_is_priced_alike() -> None:
     problem = problem_from(
         None,

@@ -41,7 +41,7 @@ def ppo(prompt_tokens: int, response_tokens: int, sequences: int) -> Problem:
 
 def fewer_degrees() -> SearchSpace:
     """The unrestricted space with fewer values, to keep the default run short."""
-    space = load_space("any")
+    space = load_space("relayout")
     trainer = {
         "tp": (1, 2, 8),
         "pp": (1, 2, 4, 8),
@@ -136,7 +136,7 @@ def test_layouts_that_differ_beat_one_layout_and_models_by_nodes() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [(1024, 1024, 512), (7168, 1024, 128), (1024, 7168, 128)], ids=str)
 def test_layouts_that_differ_pay_in_the_whole_space(case: tuple[int, int, int]) -> None:
-    over_one, over_nodes, found = gains(ppo(*case), load_space("any"), 0.005)
+    over_one, over_nodes, found = gains(ppo(*case), load_space("relayout"), 0.005)
     assert found.search.optimal
     assert len(actor_layouts(found.plans[0])) >= 2
     assert over_one > 1.05

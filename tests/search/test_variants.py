@@ -41,7 +41,7 @@ def tiny(**changes: object) -> Problem:
 
 def few_degrees(**changes: object) -> SearchSpace:
     """The unrestricted space with so few values that every assignment can be tried."""
-    space = load_space("any")
+    space = load_space("relayout")
     train = CallSpace(
         tp=(1, 2), zero_stage=(1, 3), sequence_parallel="with_tp", recompute=("selective",)
     )
@@ -175,6 +175,7 @@ def two_layouts(
             "strategies": {"generate": engine, "old_logprobs": forward, "actor_train": train},
             "framework": "generic",
             "engine": "vllm",
+            "space": "relayout",
         }
     )
 
@@ -238,7 +239,7 @@ def test_launchers_have_one_layout_for_a_trainer() -> None:
 
 def test_a_sleeping_trainer_takes_room_from_the_engine_on_its_devices_only() -> None:
     problem = tiny(cluster="h100:2x8")
-    space = load_space("any").model_copy(update={"engine": "vllm-verl"})
+    space = load_space("relayout").model_copy(update={"engine": "vllm-verl"})
     classes = scopes(instance_of(problem, space), space, 1.0)
     assert {each.engine_apart for each in classes if not each.copied} == {False, True}
     group = problem.cluster.groups[0].name
