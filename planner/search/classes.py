@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from planner.search.candidates import mesh_sizes
 from planner.search.infeasible import Attempt
 from planner.search.options import UnitOptions, options_key, unit_options
-from planner.search.placement import solve_placement
+from planner.search.placement import PlacementResult, solve_placement
 from planner.search.placement.bounds import step_bound
 from planner.search.placement.clock import CancelledError, Clock
 from planner.search.placement.instance import compile_instance
@@ -29,6 +30,7 @@ _PRICING_SHARE = 0.5
 _FEW_SIZES = 6
 _ALTERNATIVE_GAP = 0.03
 """Proof of the best plan of a class (asynchronous, say) that another class beats."""
+_THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ class SizeSearch:
         bounds: list[float] = []
         best_s = at_most_s
         count = len(self.wanted)
+        looks = self._side_by_side(size, at_most_s, solutions)
         for index, scope in enumerate(self.wanted):
             try:
                 instance, options, whole = self.problem(index)
@@ -169,7 +172,9 @@ class SizeSearch:
             if scope.is_variant and not first:
                 gaps, limit_s = [self.gap], best_s * (1 - self.gap)
             for gap in gaps:
-                result = (solve_variant if scope.is_variant else solve_placement)(
+                result = looks.get((index, gap)) or (
+                    solve_variant if scope.is_variant else solve_placement
+                )(
                     problem,
                     top=solutions or self.solutions,
                     deadline_s=deadline_s,
@@ -198,3 +203,33 @@ class SizeSearch:
         bound_s = max(min(bounds, default=math.inf), self.least_s)
         self.results[size] = SizeResult(size, tuple(solved), bound_s)
         return self.results[size]
+
+    def _side_by_side(
+        self, size: Size, at_most_s: float, solutions: int
+    ) -> dict[tuple[int, float], PlacementResult]:
+        """First results of the classes that are no variants, by class and gap, two at a time.
+
+        They do not depend on each other, so threads change nothing but the time. With a deadline
+        they run in turn, as each then has its share of the time left.
+        """
+        plain = [index for index, scope in enumerate(self.wanted) if not scope.is_variant]
+        if self.clock.limit_s is not None or len(plain) < 2:
+            return {}
+        try:
+            problems = {index: on_size(self.problem(index)[2], size) for index in plain}
+        except CancelledError:
+            return {}
+        gaps = {index: max(self.gap, _ALTERNATIVE_GAP) for index in plain} | {0: self.gap}
+
+        def first(index: int) -> PlacementResult:
+            return solve_placement(
+                problems[index],
+                top=solutions or self.solutions,
+                gap=gaps[index],
+                cancel=self.cancel,
+                upper_bound_s=at_most_s if math.isfinite(at_most_s) else None,
+            )
+
+        with ThreadPoolExecutor(_THREADS) as threads:
+            results = list(threads.map(first, plain))
+        return {(index, gaps[index]): each for index, each in zip(plain, results, strict=True)}

@@ -108,7 +108,9 @@ class Round:
         self.search.raise_bound(min(bound_s, self.target_s, doubtful))
 
     def _bound(self, solver: Any, bound_ticks: float) -> None:
-        self._raise_bound(self._true(bound_ticks))
+        # On the way OR-Tools (9.15) may report a tick above the optimum, when nothing is left
+        # below a solution that it has yet to hand out.
+        self._raise_bound(self._true(bound_ticks - 1))
         if self.search.done:
             solver.stop_search()
 
