@@ -93,6 +93,8 @@ def plan_for_launcher(
         except (InfeasibleError, InputError) as error:
             failed[space] = error
     if not found:
+        if len(failed) > 1 and all(isinstance(e, InfeasibleError) for e in failed.values()):
+            raise InfeasibleError("\n".join(f"{s}: {e}" for s, e in failed.items()))
         raise failed[spaces[0]]
     # Throughputs are maximised, times and costs minimised.
     sign = -1.0 if objective.startswith("tokens_per_s") else 1.0
@@ -105,6 +107,7 @@ def plan_for_launcher(
     best = min(found, key=value)
     notes = [
         f"{each.space}, also {launcher}'s: its best plan takes {each.plans[0].step_time_s:.1f} s"
+        + ("" if objective == "step_time" else f", {objective} {abs(value(each)):.4g}")
         for each in found
         if each is not best
     ]

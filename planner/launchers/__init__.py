@@ -44,6 +44,7 @@ def with_launchers(plan: Plan, workload: Workload, cluster: Cluster) -> Plan:
     """The plan with the launchers that can run it, and what each of the others lacks."""
     reasons = {
         name: tuple(launcher.supports(plan, workload, cluster))
+        or _does_not_fit(launcher, plan, workload, cluster)
         for name, launcher in sorted(_launchers().items())
     }
     return plan.model_copy(
@@ -52,6 +53,31 @@ def with_launchers(plan: Plan, workload: Workload, cluster: Cluster) -> Plan:
             "lacking": {name: each for name, each in reasons.items() if each},
         }
     )
+
+
+def _does_not_fit(
+    launcher: Launcher, plan: Plan, workload: Workload, cluster: Cluster
+) -> tuple[str, ...]:
+    """Why a plan made for another launcher runs out of memory with this one's own overheads;
+    nothing when it fits in one of its spaces."""
+    from planner.catalog.spaces import load_space
+    from planner.simulate.evaluate import evaluate
+
+    spaces = launcher.capabilities.spaces
+    if plan.assignment.space in spaces:
+        return ()
+    full: list[str] = []
+    for name in spaces:
+        space = load_space(name)
+        own = {"space": name, "framework": space.framework, "engine": space.engine}
+        try:
+            found = evaluate(plan.assignment.model_copy(update=own), workload, cluster)
+        except InputError:
+            continue  # A plan that this space could not hold anyway.
+        if found.fits:
+            return ()
+        full = [n for n, call in found.calls.items() if call.memory_verdict == "does not fit"]
+    return (f"with its own overheads there is no memory for {', '.join(full) or 'this plan'}",)
 
 
 def _launchers() -> dict[str, Launcher]:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.report.text import WIDTH, degrees, knobs
-from planner.report.units import GIB, seconds
+from planner.report.units import GIB, seconds, short
 from planner.schema import CallPrediction
 from planner.schema.check import CallChange, CheckReport, OneChange
 
@@ -60,7 +60,7 @@ def _title(report: CheckReport) -> Text:
         low, high = report.prediction.step_time_interval_s
         text.append(
             f"{'; ' if reasons else ': '}step time {seconds(report.prediction.step_time_s)} "
-            f"({low:.3g} to {high:.3g} s)"
+            f"({short(low)} to {short(high)} s)"
         )
     text.append("\n")
     return text
@@ -134,7 +134,7 @@ def _cells(call: CallPrediction) -> tuple[str, ...]:
 def _largest(parts: dict[str, float], unit: float, name: str) -> str:
     ordered = sorted(parts.items(), key=lambda pair: -pair[1])[:_SHOWN_PARTS]
     return ", ".join(
-        f"{part.replace('_', ' ')} {value / unit:.3g}{' ' + name if name else ''}"
+        f"{part.replace('_', ' ')} {short(value / unit)}{' ' + name if name else ''}"
         for part, value in ordered
     )
 
@@ -167,7 +167,7 @@ def _best(report: CheckReport) -> Text:
     faster = f", {report.speedup:.2f}x faster" if report.speedup else ""
     low, high = report.best.step_time_interval_s
     text.append(
-        f"  {seconds(report.best.step_time_s)} ({low:.3g} to {high:.3g} s){faster}: "
+        f"  {seconds(report.best.step_time_s)} ({short(low)} to {short(high)} s){faster}: "
         f"{report.best.placement}\n"
     )
     if report.best_note:

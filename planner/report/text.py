@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from planner.report.units import GIB, count, dollars, percent, seconds
+from planner.report.units import GIB, count, dollars, percent, seconds, short
 from planner.schema import CallPrediction, Cluster, Limits, Mesh, Plan, PlanSet, Strategy, Workload
 
 WIDTH = 100
@@ -140,7 +140,7 @@ def _ranking(plan_set: PlanSet) -> Table:
     for plan in plan_set.plans:
         low, high = plan.step_time_interval_s
         cells = [
-            f"{seconds(plan.step_time_s)} ({low:.3g} to {high:.3g})",
+            f"{seconds(plan.step_time_s)} ({short(low)} to {short(high)})",
             f"{plan.tokens_per_s_per_device:,.0f}",
             dollars(plan.cost_per_step_usd),
             _distance(plan, plan_set),

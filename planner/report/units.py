@@ -16,6 +16,11 @@ def seconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 0.1 or value == 0 else f"{value:.2g} s"
 
 
+def short(value: float) -> str:
+    """Three significant digits without an exponent: "0.034", "12.3", "1,940"."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def gib(value_bytes: float) -> str:
     """Bytes in GiB, one decimal below 1,000: "61.2 GiB"."""
     value = value_bytes / GIB

@@ -54,6 +54,6 @@ def _what_binds(analysis: Analysis) -> str:
     largest = max(analysis.limits_s, key=lambda name: analysis.limits_s[name])
     share = analysis.limits_s[largest] / analysis.step_time_s
     return (
-        f"the step is bound by {analysis.bound_by}; the nearest lower bound is its {largest}, "
-        f"{share:.0%} of the step time"
+        f"most of the time on the critical path is {analysis.bound_by}; of the lower bounds below, "
+        f"{largest} comes nearest: {share:.0%} of the step time"
     )

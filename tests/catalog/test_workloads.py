@@ -11,7 +11,7 @@ import pytest
 from planner.catalog.workloads import load_problem, problem_from
 from planner.errors import InputError
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*po-*.yaml"))
 OPTIONS = {
     "algorithm": "grpo",
     "models": {"actor": "Qwen/Qwen3-32B"},

@@ -285,7 +285,7 @@ def test_analyze_reads_a_problem_and_a_plan_file_alike(tmp_path: Path) -> None:
     plans = tmp_path / "plans.json"
     plans.write_text(invoke(*SMALL, "--json"))
     text = invoke("analyze", str(plans))
-    assert "the step is bound by" in text
+    assert "of the lower bounds below" in text
     assert "no step is shorter than" in text
     assert max(len(line) for line in text.splitlines()) <= 100
     report = json.loads(invoke("analyze", str(plans), "--json"))

@@ -354,7 +354,7 @@ def test_incomplete_and_foreign_plans() -> None:
 
 
 def test_registry() -> None:
-    assert launcher_names() == ("nemo-rl", "verl")
+    assert {"nemo-rl", "verl"} <= set(launcher_names())
     assert "nemo-rl" in launchers_for(*nemo_colocated())
     with pytest.raises(InputError, match="unknown launcher"):
         get_launcher("nemo")
