@@ -33,11 +33,7 @@ def get_launcher(name: str) -> Launcher:
 
 def launchers_for(plan: Plan, workload: Workload, cluster: Cluster) -> tuple[str, ...]:
     """Names of the launchers that can run the plan, sorted."""
-    return tuple(
-        name
-        for name, launcher in sorted(_launchers().items())
-        if not launcher.supports(plan, workload, cluster)
-    )
+    return with_launchers(plan, workload, cluster).launchers
 
 
 def with_launchers(plan: Plan, workload: Workload, cluster: Cluster) -> Plan:
