@@ -146,7 +146,13 @@ class Reader:
                 self.notes.append(
                     f"mean {name}: {mean:g} tokens, {share:g} of the limit (not given)"
                 )
-            found[f"{name}_length"] = {"mean_tokens": float(min(mean, limit)), "max_tokens": limit}
+            elif not mean <= limit:
+                raise InputError(
+                    f"the mean, {mean:g} tokens, exceeds the configuration's limit, {limit} tokens",
+                    where=f"--{name}-mean",
+                    remedy="Lower the mean, or raise the limit with --set.",
+                )
+            found[f"{name}_length"] = {"mean_tokens": float(mean), "max_tokens": limit}
         return found
 
     def steps(self, batch: int, batch_key: str, part: int, part_key: str) -> int:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.errors import InputError
+
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _ASSIGN = re.compile(rf"(?:export\s+|local\s+|declare\s+(?:-\w+\s+)*)?({_NAME})(\+?)=")
 _OPENING = {"if", "for", "while", "until", "case", "select"}
@@ -34,9 +36,22 @@ class Unknown:
 Word = str | Unknown
 
 
+_MOST_EXPANDED = 2**24
+"""Characters that the variables of a script may expand to: far above any launch script's, and what
+A=$A$A, repeated, would exceed without end."""
+
+
 @dataclass
 class _Variables:
     values: dict[str, list[Word]] = field(default_factory=dict)
+    left: int = _MOST_EXPANDED
+
+    def read(self, name: str) -> list[Word] | None:
+        """The words of a variable; None where it is not set, or too much was expanded before."""
+        words = self.values.get(name)
+        if words is not None:
+            self.left -= sum(1 + len(word) for word in words if isinstance(word, str))
+        return words if self.left >= 0 else None
 
     def set(self, name: str, words: list[Word], *, append: bool, branch: bool) -> None:
         if append:
@@ -47,7 +62,21 @@ class _Variables:
 
 
 def commands(text: str) -> list[list[Word]]:
-    """The simple commands of a script in order, variables replaced, assignments left out."""
+    """The simple commands of a script in order, variables replaced, assignments left out.
+
+    Raises InputError for quotes and brackets that nest too deeply to be followed.
+    """
+    try:
+        return _commands(text)
+    except RecursionError:
+        raise InputError(
+            "quotes and brackets are nested too deeply",
+            where="launch script",
+            remedy="Write the values out.",
+        ) from None
+
+
+def _commands(text: str) -> list[list[Word]]:
     text = _HEREDOC.sub("", text.replace("\r\n", "\n").replace("\\\n", " "))
     variables = _Variables()
     found: list[list[Word]] = []
@@ -180,7 +209,8 @@ def _expand(raw: str, variables: _Variables) -> list[Word]:
     """A raw word with quotes removed and variables replaced; arrays give several words."""
     whole = re.fullmatch(rf'"?\$\{{({_NAME})\[[@*]\]\}}"?', raw)
     if whole:
-        return list(variables.values.get(whole[1], [Unknown(raw)]))
+        words = variables.read(whole[1])
+        return [Unknown(raw)] if words is None else list(words)
     out, unknown, quoted = "", False, False
     at = 0
     inside = False  # double quotes
@@ -231,7 +261,7 @@ def _variable(raw: str, at: int, variables: _Variables) -> tuple[str | None, int
 
 
 def _value(name: str, variables: _Variables) -> str | None:
-    words = variables.values.get(name)
+    words = variables.read(name)
     if words is None or any(isinstance(word, Unknown) for word in words):
         return None
     return " ".join(word for word in words if isinstance(word, str))

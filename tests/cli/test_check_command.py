@@ -87,6 +87,10 @@ def test_bad_input_is_exit_code_2_with_one_message(script: Path) -> None:
         (["--launcher", "verl", "--cluster", "nothing"], "nothing"),
         (["--launcher", "verl", "--cluster", "h100:1x8", "--set", "x"], "'x' is not key=value"),
         (["--launcher", "nemo-rl", "--cluster", "h100:1x8"], "there is no YAML file"),
+        (
+            ["--launcher", "verl", "--cluster", "h100:1x8", "--response-mean", "9999"],
+            "--response-mean: the mean, 9999 tokens, exceeds",
+        ),
     ):
         result = subprocess.run(
             [*command, *more, "--no-search"], capture_output=True, text=True, check=False

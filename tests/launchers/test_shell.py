@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.errors import InputError
 from planner.launchers.shell import Unknown, commands
 
 
@@ -59,3 +60,17 @@ def test_nothing_is_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["'", '"', "$(", "${", "((", "A=(", "<<EOF", "\\", "$"])
 def test_unfinished_scripts_are_read_to_the_end(script: str) -> None:
     assert isinstance(commands(script), list)
+
+
+def test_a_variable_that_doubles_again_and_again_ends_unknown() -> None:
+    doubled = "A=xx\n" + "A=$A$A\n" * 60
+    assert isinstance(only(f"{doubled}run $A")[1], Unknown)
+    array = "A=(x)\n" + 'A=("${A[@]}" "${A[@]}")\n' * 60
+    assert isinstance(only(f'{array}run "${{A[@]}}"')[1], Unknown)
+    assert only('A=()\nrun "${A[@]}" $((1 + 1))') == ["run", "2"]
+
+
+@pytest.mark.parametrize("script", ["A=" + "${B:-" * 3000, "A=" + '"$(' * 3000])
+def test_nesting_without_end_is_refused(script: str) -> None:
+    with pytest.raises(InputError, match="nested too deeply"):
+        commands(script)
