@@ -17,21 +17,33 @@ def register(app: typer.Typer) -> None:
 
 def analyze(
     file: Annotated[
-        Path,
+        Path | None,
         typer.Argument(help="A problem file (YAML), or what `rlmplan plan --json` wrote."),
-    ],
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of a file: a named workload with its cluster (`rlmplan workloads list`)."
+        ),
+    ] = None,
     rank: Annotated[int, typer.Option(min=1, help="Which plan.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> None:
     """Work, depth, W/D, traffic and messages of every call; what bounds the step, what moves it.
 
-    A problem file is planned first.
+    A problem file, or a preset, is planned first.
     """
+    if file is None and preset is None:
+        raise InputError(
+            "names no problem",
+            where="analyze",
+            remedy="Give a problem file or a plan file, or --preset (`rlmplan workloads list`).",
+        )
     from planner.report.analysis import render_analysis
     from planner.report.text import to_text
     from planner.search.analysis import analyze_plan
 
-    if file.suffix.lower() == ".json":
+    if file is not None and preset is None and file.suffix.lower() == ".json":
         from planner.cli.export import read_plans
 
         plan_set = read_plans(file)
@@ -39,7 +51,7 @@ def analyze(
         from planner.api import plan as find_plans
         from planner.catalog.workloads import problem_from
 
-        problem = problem_from(file)
+        problem = problem_from(file, preset=preset)
         plan_set = find_plans(
             problem.workload, problem.cluster, space=problem.space, top=max(rank, problem.top or 5)
         )
@@ -47,7 +59,7 @@ def analyze(
     if chosen is None:
         raise InputError(
             f"no plan of rank {rank}",
-            where=str(file),
+            where=f"--preset {preset}" if file is None else str(file),
             remedy=f"There are ranks 1 to {len(plan_set.plans)}",
         )
     analysis = analyze_plan(chosen, plan_set.workload, plan_set.cluster)

@@ -91,13 +91,16 @@ def read_plans(path: Path) -> PlanSet:
 
 def _check(chosen: Plan, plan_set: PlanSet, where: str) -> None:
     """Refuse a plan that was edited into something that does not hold together."""
+    from planner.simulate.check import check_calls
     from planner.simulate.evaluate import evaluate
 
     place = f"{where}: plan of rank {chosen.rank}"
     try:
         again = evaluate(chosen, plan_set.workload, plan_set.cluster)
+        check_calls(chosen, again.calls)
     except InputError as error:
-        raise InputError(error.message, where=f"{place}: {error.where}") from None
+        where = f"{place}: {error.where}"
+        raise InputError(error.message, where=where, remedy=error.remedy) from None
     if not again.fits or not chosen.fits:
         over = [name for name, call in again.calls.items() if call.memory_verdict == "does not fit"]
         raise InputError(
@@ -105,21 +108,6 @@ def _check(chosen: Plan, plan_set: PlanSet, where: str) -> None:
             where=place,
             remedy="Plan again",
         )
-    if set(chosen.calls) != set(again.calls):
-        raise InputError(
-            f"has the calls {sorted(chosen.calls)}, the workload needs {sorted(again.calls)}",
-            where=f"{place}: calls",
-            remedy="Plan again",
-        )
-    for name, call in chosen.calls.items():
-        assigned = chosen.assignment
-        given = (call.mesh, call.strategy)
-        if given != (assigned.meshes.get(name), assigned.strategies.get(name)):
-            raise InputError(
-                "mesh or strategy differs from the plan's assignment",
-                where=f"{place}: calls.{name}",
-                remedy="Change both, or plan again",
-            )
 
 
 def _pick(plan_set: PlanSet, rank: int, path: Path) -> Plan:

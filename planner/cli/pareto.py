@@ -16,7 +16,13 @@ def register(app: typer.Typer) -> None:
 
 
 def pareto(
-    file: Annotated[Path, typer.Argument(help="Problem file (YAML). See examples/.")],
+    file: Annotated[Path | None, typer.Argument(help="Problem file (YAML). See examples/.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of a file: a named workload with its cluster (`rlmplan workloads list`)."
+        ),
+    ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Largest cluster: NAME:NODESxDEVICES or a YAML file.")
     ] = None,
@@ -35,10 +41,16 @@ def pareto(
     json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> None:
     """Find the best plan for each number of devices: where more devices stop to pay."""
+    if file is None and preset is None:
+        raise InputError(
+            "names no problem",
+            where="pareto",
+            remedy="Give a problem file, or --preset (`rlmplan workloads list`).",
+        )
     from planner.api import pareto as find_front
     from planner.catalog.workloads import problem_from
 
-    problem = problem_from(file, cluster=cluster, space=space, deadline=deadline)
+    problem = problem_from(file, preset=preset, cluster=cluster, space=space, deadline=deadline)
     front = find_front(
         problem.workload,
         problem.cluster,

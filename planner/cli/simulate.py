@@ -36,7 +36,7 @@ def simulate(
     from planner.simulate.events.replay import simulate as replay
     from planner.simulate.events.timeline import chrome_trace
 
-    if timeline is not None and not timeline.name:
+    if timeline is not None and timeline.name in ("", ".."):
         raise InputError("names no file", where="--timeline", remedy="Give a file's name.")
     plan_set = read_plans(plans)
     chosen = next((plan for plan in plan_set.plans if plan.rank == rank), None)

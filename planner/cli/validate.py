@@ -131,7 +131,11 @@ def _write(profile: str, values: Mapping[str, float], error: float | None, sourc
 
     path = profile_path(profile)
     text = rewritten(path.read_text(encoding="utf-8"), values, error, source)
-    write_files(path.parent, {path.name: text})
+    try:
+        write_files(path.parent, {path.name: text})
+    except InputError as error:
+        remedy = f"Make {path} writable, or only print the constants: --dry-run."
+        raise InputError(error.message, where=error.where, remedy=remedy) from None
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from planner.search.findings import findings
 from planner.search.options import unit_options
 from planner.search.scope import Scope
 from planner.simulate.bounds import dtype_of, longest_chain_s
+from planner.simulate.check import check_calls
 from planner.simulate.copies import of_assignment
 from planner.simulate.evaluate import evaluate_instance
 from planner.simulate.instance import Instance, make_instance
@@ -68,6 +69,7 @@ def analyze_plan(plan: Plan, workload: Workload, cluster: Cluster) -> Analysis:
     )
     instance = of_assignment(instance, plan.assignment)
     predicted = evaluate_instance(instance, assignment)
+    check_calls(plan, predicted.calls)
     # The freest placement that the space allows: rules of tighter ones would hide faster options.
     scope = Scope(space, space.placements[-1], assignment.staleness)
     calls: dict[str, CallAnalysis] = {}

@@ -40,8 +40,9 @@ from planner.search.problems import class_instance, placement_problem
 from planner.search.ranking import to_assignment, to_plan
 from planner.search.survivors import Survivors, on_cluster, without_nodes
 from planner.simulate.bounds import work_depth_bound_s
+from planner.simulate.check import check_calls
 from planner.simulate.copies import of_assignment
-from planner.simulate.evaluate import evaluate_instance
+from planner.simulate.evaluate import evaluate, evaluate_instance
 from planner.simulate.instance import Instance
 from planner.simulate.prices import price_assignments
 from planner.version import __version__
@@ -103,6 +104,7 @@ def replan(
         raise InputError(f"within is {within:g}", where="within", remedy="Give a share from 0 on")
     api.check_options(1, deadline_s, gap)
     before = _pick(old, rank)
+    _check_old(before, old)
     survivors = _survivors(old.cluster, cluster, without)
     name = before.assignment.space
     chosen = load_space(space or name) if not isinstance(space, SearchSpace) else space
@@ -242,6 +244,15 @@ def _pick(old: PlanSet, rank: int) -> Plan:
         where="rank",
         remedy=f"The plan set has ranks {[plan.rank for plan in old.plans]}",
     )
+
+
+def _check_old(plan: Plan, old: PlanSet) -> None:
+    """Refuse a plan that was edited into one that cannot run on the old cluster."""
+    try:
+        check_calls(plan, evaluate(plan, old.workload, old.cluster).calls)
+    except InputError as error:
+        where = f"plan of rank {plan.rank}: {error.where}"
+        raise InputError(error.message, where=where, remedy=error.remedy) from None
 
 
 def _survivors(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from planner.errors import InputError
-from planner.schema import Assignment, Mesh
+from planner.schema import Assignment, Mesh, Plan
 from planner.simulate.instance import Instance
 
 
@@ -32,6 +34,26 @@ def check_assignment(instance: Instance, assignment: Assignment) -> None:
             raise InputError(
                 f"{', '.join(unit.calls)} share one copy of the model and need one mesh",
                 where="assignment: meshes",
+            )
+
+
+def check_calls(plan: Plan, needed: Collection[str]) -> None:
+    """Raise InputError where a plan's calls are not those `needed`, or not as assigned: a plan that
+    was edited by hand."""
+    if set(plan.calls) != set(needed):
+        raise InputError(
+            f"has the calls {sorted(plan.calls)}, the workload needs {sorted(needed)}",
+            where="calls",
+            remedy="Plan again",
+        )
+    assigned = plan.assignment
+    for name, call in plan.calls.items():
+        given = (call.mesh, call.strategy)
+        if given != (assigned.meshes.get(name), assigned.strategies.get(name)):
+            raise InputError(
+                "mesh or strategy differs from the plan's assignment",
+                where=f"calls.{name}",
+                remedy="Change both, or plan again",
             )
 
 

@@ -102,6 +102,10 @@ def test_export_to_a_launcher_that_cannot_run_the_plan_says_why(plans_file: Path
         ([*SMALL, "--deadline", "-1"], 2, ["deadline"]),
         ([*SMALL, "--actor", "meta-llama/Llama-3.1-405B"], 3, ["no plan fits", "GiB"]),
         (["export", "absent.json", "--to", "verl"], 2, ["absent.json"]),
+        (["analyze"], 2, ["problem file or a plan file", "--preset"]),
+        (["analyze", "plans.json", "--preset", "grpo"], 2, ["a file or a preset"]),
+        (["pareto"], 2, ["problem file", "--preset"]),
+        (["pareto", "--preset", "grpp"], 2, ["grpp"]),
         (["schema", "Plann"], 2, ["Did you mean Plan?"]),
         (["models", "show", "nobody/nothing"], 2, ["nobody/nothing"]),
         (["hardware", "show", "h100-80-sx"], 2, ["h100-80-sx"]),
@@ -185,13 +189,24 @@ def test_export_refuses_plans_that_do_not_hold_together(
     assert not (tmp_path / "out").exists()
 
 
-def test_export_refuses_a_plan_that_lacks_a_call(plans_file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["calls", "assignment.meshes", "assignment.strategies"])
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [("export", ["--to", "verl"]), ("analyze", []), ("replan", ["--cluster", "h100:2x8"])],
+)
+def test_a_plan_that_lacks_a_call_is_refused(
+    command: str, options: list[str], part: str, plans_file: Path, tmp_path: Path
+) -> None:
     content = json.loads(plans_file.read_text())
-    del content["plans"][0]["calls"]["actor_train"]
+    lacking = content["plans"][0]
+    for key in part.split("."):
+        lacking = lacking[key]
+    del lacking["actor_train"]
     edited = tmp_path / "edited.json"
     edited.write_text(json.dumps(content))
-    result = CliRunner().invoke(app, ["export", str(edited), "--to", "verl"])
-    assert isinstance(result.exception, PlannerError)
+    result = CliRunner().invoke(app, [command, str(edited), *options])
+    assert isinstance(result.exception, PlannerError), result.output
+    assert result.exception.exit_code == 2
     assert "actor_train" in str(result.exception)
 
 
@@ -311,6 +326,14 @@ def test_pareto_prints_a_front_and_json(tmp_path: Path) -> None:
         result = CliRunner().invoke(app, ["pareto", str(path), "--sizes", sizes])
         assert isinstance(result.exception, PlannerError), sizes
         assert "izes" in str(result.exception)
+
+
+def test_pareto_and_analyze_take_a_preset() -> None:
+    front = json.loads(invoke("pareto", "--preset", "grpo", "--sizes", "1", "--json"))
+    assert [point["size"] for point in front["points"]] == [[1]]
+    report = json.loads(invoke("analyze", "--preset", "grpo", "--json"))
+    plans = json.loads(invoke("plan", "--preset", "grpo", "--json"))
+    assert report["step_time_s"] == pytest.approx(plans["plans"][0]["step_time_s"])
 
 
 def test_objective_and_limits_come_from_file_and_options(tmp_path: Path) -> None:

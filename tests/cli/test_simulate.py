@@ -69,6 +69,7 @@ def test_json_and_timeline(plans: Path, tmp_path: Path) -> None:
     [
         (["--rank", "9"], "no plan of rank 9"),
         (["--timeline", ""], "--timeline: names no file"),
+        (["--timeline", ".."], "--timeline: names no file"),
     ],
 )
 def test_bad_input_is_one_clear_message(plans: Path, arguments: list[str], message: str) -> None:

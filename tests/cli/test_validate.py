@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import subprocess
@@ -113,3 +114,27 @@ def test_fit_prints_without_writing(few: Path) -> None:
     width = invoke("fit", str(few), "--profile", "generic", "--dry-run")
     assert "12 cases of 1 frameworks" in width
     assert profile_path("megatron-deepspeed-2022").read_bytes() == before
+
+
+def test_fit_names_a_profile_that_cannot_be_written_and_what_to_do(
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from planner.catalog import frameworks
+
+    copy = tmp_path / "profile.yaml"
+    copy.write_bytes(frameworks.profile_path("megatron-deepspeed-2022").read_bytes())
+    before = copy.read_bytes()
+
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(frameworks, "profile_path", lambda name: copy)
+    monkeypatch.setattr(Path, "replace", refuse)
+    arguments = ["fit", str(few), "--profile", "megatron-deepspeed-2022"]
+    result = CliRunner().invoke(app, [*arguments, "--constant", "layer_pass_dense_s"])
+    assert isinstance(result.exception, InputError), result.output
+    assert f"{copy}: cannot be written: Read-only file system" in str(result.exception)
+    assert "--dry-run" in str(result.exception)
+    assert "--output" not in str(result.exception)
+    assert copy.read_bytes() == before
+    assert not list(tmp_path.glob(".*.tmp"))
