@@ -71,6 +71,13 @@ _NEUTRAL = (
 )
 
 
+_BACKENDS = {
+    "model_engine": ("dp", "megatron"),
+    "actor_rollout_ref.actor.strategy": ("fsdp", "fsdp2", "megatron"),
+}
+"""Keys that choose what trains, and the values whose training is modelled."""
+
+
 def read_verl(files: Mapping[str, str], overrides: Sequence[str], context: Context) -> ReadConfig:
     """What verl would run with these files and overrides, in the planner's words."""
     given, entry = given_settings(files, overrides)
@@ -94,8 +101,11 @@ class _Verl:
 
     def read(self) -> ReadConfig:
         s, reader = self.s, self.reader
-        s.raw("model_engine")
-        s.raw("actor_rollout_ref.actor.strategy")
+        for key, modelled in _BACKENDS.items():
+            backend = s.text(key)
+            if backend is not None and backend not in modelled:
+                priced = "megatron" if self.megatron else "fsdp"
+                s.notes.append(f"{key} {backend}: priced as {priced}")
         algorithm = self._algorithm()
         prompts = s.integer("data.train_batch_size")
         samples = s.integer("actor_rollout_ref.rollout.n")

@@ -204,6 +204,14 @@ def test_what_does_not_enter_is_listed_with_the_reason() -> None:
     assert report.verdict == "fits"  # Hydra takes a key after a plus
 
 
+@pytest.mark.parametrize("backend", ["fsdp", "fsdp2", "megatron", "veomni", "fdsp"])
+def test_a_trainer_that_is_not_modelled_is_said(backend: str) -> None:
+    key = f"{ROOT}.actor.strategy"
+    said = [note for note in run({key: backend}).notes if note.startswith(key)]
+    modelled = backend in ("fsdp", "fsdp2", "megatron")
+    assert said == ([] if modelled else [f"{key} {backend}: priced as fsdp"])
+
+
 def test_set_holds_over_the_files() -> None:
     context = Context(parse_cluster("h100:1x8"))
     text = "".join(f"{key}={value}\n" for key, value in BASE.items())
