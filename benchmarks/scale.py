@@ -32,6 +32,7 @@ MIXED = (
     "h100:1024x8+h20:1024x8",
 )
 CANCEL_AFTER_S = 1.0
+_ROUNDING = 1 + 1e-9
 
 CHILD = """
 import json, sys, threading, time
@@ -144,9 +145,9 @@ class Target:
         return text if self.cpu is None else f"{text} {self.cpu:>8.2f} {self._verdict(self.cpu)}"
 
     def _verdict(self, figure: float) -> str:
-        if figure <= self.goal:
+        if figure <= self.goal * _ROUNDING:
             return "met, goal too"
-        return "met" if figure <= self.limit else "missed"
+        return "met" if figure <= self.limit * _ROUNDING else "missed"
 
 
 def slope(runs: dict[str, float]) -> float:
