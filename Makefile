@@ -37,7 +37,7 @@ wheel-check: $(VENV)/.installed
 		$(CURDIR)/examples/grpo-qwen2.5-7b-1x8-h100.yaml --details 0
 
 # Exported files against the launchers' own parsers and checks, in an environment of its own.
-# NEMO_RL_CHECKOUT and SLIME_CHECKOUT add those that no package index has.
+# NEMO_RL_CHECKOUT adds the one that no package index has; slime is held against its flags.
 test-launchers: $(VENV)/.installed
 	PYTHON=$(PYTHON) tools/launcher_env.sh .launcher-venv
 	RLMPLAN_LAUNCHER_PYTHON=$(CURDIR)/.launcher-venv/bin/python \

@@ -55,8 +55,8 @@ class Slime:
             "prefill-decode": "prefill-num-servers",
             "generate-pp": "sglang-pp-size",
         },
-        checked_by="its published flags and Megatron-LM's (not on a package index); its own parser "
-        "where checkouts are given",
+        checked_by="its published flags and Megatron-LM's (not on a package index), not its own "
+        "parser",
     )
 
     def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
