@@ -32,6 +32,10 @@ def export(
             "--output", "-o", parser=output_folder, help="Folder for the launcher's files."
         ),
     ] = Path("out"),
+    ray: Annotated[
+        bool,
+        typer.Option("--ray", help="Also Ray placement groups that keep to the plan's nodes."),
+    ] = False,
 ) -> None:
     """Write the configuration and launch script of one plan."""
     from planner.catalog.spaces import load_space
@@ -57,7 +61,12 @@ def export(
             "its prediction.",
             err=True,
         )
-    for path in write_files(output, launcher.write(chosen, plan_set.workload, plan_set.cluster)):
+    files = launcher.write(chosen, plan_set.workload, plan_set.cluster)
+    if ray:
+        from planner.launchers.ray_placement import ray_files
+
+        files = files | ray_files(chosen, plan_set.cluster)
+    for path in write_files(output, files):
         typer.echo(str(path))
 
 
