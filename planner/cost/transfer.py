@@ -2,40 +2,65 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 from planner.cost.kernel_work import DTYPE_BYTES
 from planner.cost.parameters import count_parameters
 from planner.cost.shapes import attention_gemms, moe_layers, up_matrices
-from planner.schema import DType, FrameworkProfile, ModelSpec, Workload
+from planner.schema import Cluster, DType, FrameworkProfile, ModelSpec, Workload
 
 _NORMS_PER_LAYER = 2
 _ENDS = 3
 """Embedding, final norm and head."""
 
 
+@dataclass(frozen=True)
+class SyncRoute:
+    """The way of new weights to an engine on other devices."""
+
+    link_bytes_per_s: float
+    """One device's slowest link on the way, one direction, line rate."""
+    devices: int
+    """Devices that take part, trainers and engines together."""
+    within_domain: bool
+    """All of them stand in one scale-up domain."""
+
+
+def sync_route(cluster: Cluster) -> SyncRoute:
+    """The way between any two device ranges of a cluster: its slowest link decides."""
+    groups = cluster.groups
+    devices = sum(group.devices for group in groups)
+    if len(groups) == 1 and devices <= groups[0].device.scale_up_domain_devices:
+        link = groups[0].device.scale_up_bandwidth_bytes_per_s
+        return SyncRoute(link, devices, within_domain=True)
+    link = min(group.device.scale_out_bandwidth_bytes_per_s for group in groups)
+    return SyncRoute(link, devices, within_domain=False)
+
+
 def weight_sync_s(
-    model: ModelSpec,
-    framework: FrameworkProfile,
-    dtype: DType,
-    shared: bool,
-    within_domain: bool = False,
+    model: ModelSpec, framework: FrameworkProfile, dtype: DType, route: SyncRoute | None
 ) -> float:
     """Seconds from the trainer's new weights until the engine decodes with them.
 
-    A fixed part (waking the engine, agreeing on buffers) and a part by bytes, since published
-    times grow with the model and not with the number of devices; mechanisms that send tensor by
-    tensor pay for each. `dtype` is that of the weights sent; `shared` is True when trainer and
-    engine use the same devices, `within_domain` when they are in one scale-up domain. The
-    constants are the framework profile's `refit_*`.
+    `route` None: trainer and engine use the same devices; a fixed part (waking the engine,
+    agreeing on buffers) and a part by bytes. On other devices the bytes cross one device's link
+    some number of times, since published times follow the link and the model and not the number
+    of devices: pipeline stages and experts are gathered, then sent. Mechanisms that send tensor
+    by tensor pay for each, and for each level of a broadcast tree over the devices.
+    `dtype` is that of the weights sent; the constants are the framework profile's `refit_*`.
     """
     nbytes = count_parameters(model).total * DTYPE_BYTES[dtype]
-    kind = "shared" if shared else "disjoint"
-    fixed = framework.value(f"refit_{kind}_fixed_s")
-    per_byte = framework.value(f"refit_{kind}_s_per_byte")
-    if within_domain and not shared:
-        fixed = _value(framework, "refit_local_fixed_s", fixed)
-        per_byte = _value(framework, "refit_local_s_per_byte", per_byte)
-    tensors = weight_tensors(model) * _value(framework, "refit_per_tensor_s", 0.0)
-    return fixed + tensors + per_byte * nbytes
+    if route is None:
+        fixed = framework.value("refit_shared_fixed_s")
+        return fixed + framework.value("refit_shared_s_per_byte") * nbytes
+    fixed = framework.value("refit_disjoint_fixed_s")
+    passes = framework.value("refit_link_passes")
+    if route.within_domain:
+        passes = _value(framework, "refit_domain_passes", passes)
+    hops = math.ceil(math.log2(route.devices)) * _value(framework, "refit_tensor_hop_s", 0.0)
+    tensor_s = _value(framework, "refit_per_tensor_s", 0.0) + hops
+    return fixed + passes * nbytes / route.link_bytes_per_s + tensor_s * weight_tensors(model)
 
 
 def _value(framework: FrameworkProfile, name: str, absent: float) -> float:

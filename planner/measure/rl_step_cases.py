@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.catalog.frameworks import load_framework
 from planner.catalog.hardware import load_device
-from planner.cost.transfer import weight_sync_s
+from planner.cost.transfer import SyncRoute, weight_sync_s
 from planner.errors import InputError
 from planner.measure.case import Prediction, RawCase, Reader, Scored
 from planner.measure.rl_cases import RLCase, read_rl_case
@@ -74,15 +74,21 @@ def _predict_sync(case: RawCase) -> Prediction:
     model = model_spec(case["models"]["actor"], where)
     if case["dtype_gen"] not in _BYTE_DTYPES:
         raise InputError(f"unknown dtype_gen {case['dtype_gen']!r}", where=where)
+    within = case["n_gpus"] <= device.scale_up_domain_devices
+    route = SyncRoute(
+        device.scale_up_bandwidth_bytes_per_s if within else device.scale_out_bandwidth_bytes_per_s,
+        case["n_gpus"],
+        within,
+    )
     seconds = weight_sync_s(
         model,
         framework,
         _BYTE_DTYPES[case["dtype_gen"]],
-        shared=case["placement"] != "disaggregated",
-        within_domain=case["n_gpus"] <= device.scale_up_domain_devices,
+        route if case["placement"] == "disaggregated" else None,
     )
     return Prediction(
-        group=f"{profile} / {model.name} / {case['gpu']}",
+        # Both mechanisms of one trainer are left out together: they share its link.
+        group=f"{case['framework']} / {model.name} / {case['gpu']}",
         strategy_group=case["id"],
         framework=profile,
         scores=(Scored("refit", measured, seconds),),

@@ -12,7 +12,7 @@ from planner.cost.context import CallContext
 from planner.cost.fusion import Adjustment, returns_logprobs
 from planner.cost.kernel_tables import load_kernels
 from planner.cost.kernels import KernelTable
-from planner.cost.transfer import step_fixed_s, weight_sync_s
+from planner.cost.transfer import step_fixed_s, sync_route, weight_sync_s
 from planner.schema import Call, Cluster, FrameworkProfile, ModelSpec, NodeGroup, Workload
 from planner.schema.workload import CallKind
 from planner.workload.algorithms import build_graph
@@ -168,7 +168,8 @@ class Instance:
 
         The trainer's bf16 weights travel; an engine of lower precision quantises on arrival.
         """
-        return weight_sync_s(self.workload.models[sync.role], self.framework, "bf16", shared)
+        route = None if shared else sync_route(self.cluster)
+        return weight_sync_s(self.workload.models[sync.role], self.framework, "bf16", route)
 
     @property
     def fixed_s(self) -> float:

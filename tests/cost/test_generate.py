@@ -28,7 +28,7 @@ from planner.cost.decode import step_table
 from planner.cost.engine_kernels import EngineShapes
 from planner.cost.generate import PARTS, generate_cost
 from planner.cost.parameters import count_parameters
-from planner.cost.transfer import step_fixed_s, weight_sync_s
+from planner.cost.transfer import SyncRoute, step_fixed_s, weight_sync_s
 from planner.cost.weight_formats import uniform
 from planner.schema import Constant, FrameworkProfile
 
@@ -373,15 +373,17 @@ def test_weight_sync_and_fixed_time() -> None:
         refit_shared_fixed_s=4.0,
         refit_shared_s_per_byte=0.044e-9,
         refit_disjoint_fixed_s=1.2,
-        refit_disjoint_s_per_byte=0.027e-9,
+        refit_link_passes=1.35,
         step_fixed_s=2.0,
         step_per_sequence_s=3.7e-3,
     )
     model = load_model("Qwen/Qwen3-30B-A3B")
     gigabytes = 2 * count_parameters(model).total / 1e9
-    assert weight_sync_s(model, framework, "bf16", True) == pytest.approx(4 + 0.044 * gigabytes)
-    assert weight_sync_s(model, framework, "fp8", False) == pytest.approx(
-        1.2 + 0.027 * gigabytes / 2
-    )
+    assert weight_sync_s(model, framework, "bf16", None) == pytest.approx(4 + 0.044 * gigabytes)
+    for link in (50e9, 25e9):  # half the link, twice the bytes' time
+        across = SyncRoute(link, devices=64, within_domain=False)
+        assert weight_sync_s(model, framework, "fp8", across) == pytest.approx(
+            1.2 + 1.35 * gigabytes / 2 * 1e9 / link
+        )
     workload = context(response=fixed(100.0)).workload
     assert step_fixed_s(workload, framework) == pytest.approx(2.0 + 64 * 3.7e-3)

@@ -13,7 +13,7 @@ import pytest
 from planner.catalog.frameworks import load_framework
 from planner.catalog.hardware import parse_cluster
 from planner.catalog.models import load_model
-from planner.cost.transfer import weight_sync_s
+from planner.cost.transfer import SyncRoute, weight_sync_s
 from planner.measure.rl_cases import RLCase, read_rl_case
 from planner.schema import Assignment, LengthDistribution, Mesh, Strategy, Workload
 from planner.simulate.evaluate import evaluate
@@ -167,6 +167,10 @@ def test_staleness_saves_until_training_binds() -> None:
     assert times[2] == pytest.approx(times[1], rel=0.01)
 
 
+ACROSS = SyncRoute(50e9, devices=128, within_domain=False)
+"""Between 64 trainers and 64 engines, 400 Gb/s for each device."""
+
+
 def test_sharded_weight_transfer_takes_seconds_and_a_broadcast_half_a_minute() -> None:
     sharded = load_framework("nemo-rl-reshard")
     for name, low, high in (
@@ -174,12 +178,12 @@ def test_sharded_weight_transfer_takes_seconds_and_a_broadcast_half_a_minute() -
         ("Qwen/Qwen3-30B-A3B", 0.74, 1.0),
         ("deepseek-ai/DeepSeek-V3", 2.39, 2.83),
     ):
-        seconds = weight_sync_s(load_model(name), sharded, "bf16", shared=False)
+        seconds = weight_sync_s(load_model(name), sharded, "bf16", ACROSS)
         assert 0.8 * low < seconds < 1.2 * high
-    assert weight_sync_s(load_model("deepseek-ai/DeepSeek-V3"), sharded, "bf16", False) < 3.0
+    assert weight_sync_s(load_model("deepseek-ai/DeepSeek-V3"), sharded, "bf16", ACROSS) < 3.0
     large = load_model("Qwen/Qwen3-235B-A22B")
-    bucketed = weight_sync_s(large, load_framework("verl-bucketed"), "bf16", shared=False)
-    per_tensor = weight_sync_s(large, load_framework("verl-per-tensor"), "bf16", shared=False)
+    bucketed = weight_sync_s(large, load_framework("verl-bucketed"), "bf16", ACROSS)
+    per_tensor = weight_sync_s(large, load_framework("verl-per-tensor"), "bf16", ACROSS)
     assert 20.0 < bucketed < 30.0
     assert per_tensor > 1.8 * bucketed
 
@@ -188,6 +192,6 @@ def test_neighbours_in_one_domain_exchange_weights_faster() -> None:
     model = load_model("Qwen/Qwen2.5-7B")
     for name in ("verl-per-tensor", "verl-bucketed"):
         framework = load_framework(name)
-        across = weight_sync_s(model, framework, "bf16", shared=False)
-        inside = weight_sync_s(model, framework, "bf16", shared=False, within_domain=True)
+        across = weight_sync_s(model, framework, "bf16", ACROSS)
+        inside = weight_sync_s(model, framework, "bf16", SyncRoute(450e9, 8, within_domain=True))
         assert inside < 0.2 * across
