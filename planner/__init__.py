@@ -2,8 +2,8 @@
 
 The public API: `plan` searches, `pareto` plans for every number of devices, `replan` after a change
 of the cluster, `plan_fleet` shares a cluster among jobs, `evaluate` prices a given assignment,
-`analyze_plan` says what bounds a plan, `load_problem`, `load_fleet`, `load_model` and
-`parse_cluster` read inputs; the types are in `planner.schema`.
+`analyze_plan` says what bounds a plan, `explain` why it is as it is, `load_problem`, `load_fleet`,
+`load_model` and `parse_cluster` read inputs; the types are in `planner.schema`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ __all__ = [
     "__version__",
     "analyze_plan",
     "evaluate",
+    "explain",
     "load_fleet",
     "load_model",
     "load_problem",
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from planner.catalog.workloads import load_problem
     from planner.errors import InfeasibleError, InputError, PlannerError, PlanningCancelledError
     from planner.search.analysis import analyze_plan
+    from planner.search.explain import explain
     from planner.simulate.evaluate import evaluate
 
 # Imported on first use, so that `import planner` stays fast.
@@ -48,6 +50,7 @@ _HOME = {
     "PlanningCancelledError": "planner.errors",
     "analyze_plan": "planner.search.analysis",
     "evaluate": "planner.simulate.evaluate",
+    "explain": "planner.search.explain",
     "load_fleet": "planner.catalog.fleet",
     "load_model": "planner.catalog.models",
     "load_problem": "planner.catalog.workloads",

@@ -62,10 +62,10 @@ def check(
     from planner.launchers.reading import Context
 
     found = get_launcher(launcher)
-    files = _read(config)
+    files = read_configuration(config)
     context = Context(
         parse_cluster(cluster),
-        _models(model or []),
+        models_of(model or []),
         prompt_mean,
         response_mean,
     )
@@ -89,7 +89,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _models(texts: list[str]) -> dict[str, ModelSpec]:
+def models_of(texts: list[str]) -> dict[str, ModelSpec]:
     """Role -> model; a text without a role stands for every role but the reward model."""
     from planner.catalog.models import load_model
 
@@ -104,7 +104,7 @@ def _models(texts: list[str]) -> dict[str, ModelSpec]:
     return found
 
 
-def _read(paths: list[Path]) -> dict[str, str]:
+def read_configuration(paths: list[Path]) -> dict[str, str]:
     """Name -> content of the files, of the files in folders, and of what YAML files inherit."""
     from planner.catalog.data import read_text
 

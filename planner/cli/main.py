@@ -11,6 +11,8 @@ from planner.cli import (
     analyze,
     catalog,
     check,
+    compare,
+    explain,
     export,
     fleet,
     launchers,
@@ -51,6 +53,8 @@ plan.register(app)
 analyze.register(app)
 pareto.register(app)
 fleet.register(app)
+explain.register(app)
+compare.register(app)
 replan.register(app)
 simulate.register(app)
 export.register(app)

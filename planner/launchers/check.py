@@ -25,6 +25,7 @@ from planner.schema.check import (
     SettingChange,
 )
 from planner.search import api
+from planner.search.words import differences
 from planner.simulate.instance import Instance, make_instance
 
 _REMEDIES = 3
@@ -294,14 +295,7 @@ def _call_changes(
         old, new = assignment.strategies.get(name), call.strategy
         if old is None or new is None:
             continue
-        words = [
-            f"{field} {getattr(old, field)} -> {getattr(new, field)}"
-            for field in type(new).model_fields
-            if getattr(old, field) != getattr(new, field)
-        ]
-        devices = (assignment.meshes[name].devices, best.assignment.meshes[name].devices)
-        if devices[0] != devices[1]:
-            words.insert(0, f"{devices[0]} -> {devices[1]} devices")
+        words = differences(old, new, (assignment.meshes[name], best.assignment.meshes[name]))
         if words:
             have = prediction.calls[name].time_s if prediction else None
             changes.append(

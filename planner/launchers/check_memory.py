@@ -17,6 +17,7 @@ from planner.schema import Assignment, Call, Prediction
 from planner.schema.check import MemoryShortage
 from planner.simulate.bounds import work_depth_bound_s
 from planner.simulate.evaluate import evaluate_instance
+from planner.simulate.host_memory import host_shortage
 from planner.simulate.instance import Instance
 from planner.simulate.prices import PriceKey, price_key
 
@@ -151,26 +152,9 @@ def _engine_shortages(
 def _host_shortages(
     instance: Instance, assignment: Assignment, costs: Mapping[str, CallCosts]
 ) -> list[MemoryShortage]:
-    """Nodes whose host memory does not hold what their models offload and keep there."""
-    needs = []
-    for unit in instance.units:
-        mesh = assignment.meshes[unit.calls[0]]
-        per_device = max(float(costs[name].host_bytes_per_device[0]) for name in unit.calls)
-        needs.append((unit.name, mesh, per_device * mesh.devices_per_node))
-    found = []
-    for group in instance.cluster.groups:
-        for node in range(group.nodes):
-            here = {
-                name: need
-                for name, mesh, need in needs
-                if mesh.group == group.name
-                and mesh.first_node <= node < mesh.first_node + mesh.nodes
-            }
-            total = sum(here.values())
-            if total > group.host_memory_bytes:
-                short = total - group.host_memory_bytes
-                found.append(
-                    MemoryShortage(call="host memory", short_bytes=short, largest=_largest(here))
-                )
-                break
-    return found
+    """The first node whose host memory does not hold what its models offload and keep there."""
+    found = host_shortage(instance, assignment, costs)
+    if found is None:
+        return []
+    short, here = found
+    return [MemoryShortage(call="host memory", short_bytes=short, largest=_largest(here))]

@@ -8,8 +8,9 @@ from planner.catalog.spaces import load_space
 from planner.cost.arrays import CallCosts, StrategyArrays
 from planner.cost.calls import call_costs
 from planner.cost.network import network_volume
-from planner.schema import Call, Cluster, DeviceProfile, NodeGroup, Plan, Workload
+from planner.schema import Call, Cluster, NodeGroup, Plan, Workload
 from planner.schema.analysis import Analysis, CallAnalysis, Limit, WhatIf
+from planner.search.changes import same_plan_changes
 from planner.search.findings import findings
 from planner.search.options import unit_options
 from planner.search.scope import Scope
@@ -228,75 +229,19 @@ def _step_bound_by(
 
 def _what_ifs(instance: Instance, plan: Plan, step_time_s: float) -> tuple[WhatIf, ...]:
     """The plan evaluated with one quantity of its hardware or workload changed."""
-    changed: list[tuple[str, Workload, Cluster]] = []
-    workload, cluster = instance.workload, instance.cluster
-    for words, factors in _HARDWARE:
-        changed.append((words, workload, _with_devices(cluster, factors)))
-    response = workload.response_length
-    if response.kind != "histogram" and response.max_tokens > 1:
-        half = response.model_copy(
-            update={
-                "mean_tokens": max(1.0, response.mean_tokens / 2),
-                "max_tokens": max(1, response.max_tokens // 2),
-            }
-        )
-        changed.append(
-            (
-                "responses half as long",
-                workload.model_copy(update={"response_length": half}),
-                cluster,
-            )
-        )
-    if instance.pool_s > 0:
-        spec = workload.environment
-        fast = spec.model_copy(update={"latency_s": spec.latency_s / 2})
-        changed.append(
-            ("environment latency / 2", workload.model_copy(update={"environment": fast}), cluster)
-        )
     found = []
     space = load_space(plan.assignment.space)
-    for words, other_workload, other_cluster in changed:
+    for change in same_plan_changes(instance.workload, instance.cluster):
         other = make_instance(
-            other_workload,
-            other_cluster,
+            change.workload,
+            change.cluster,
             framework=plan.assignment.framework,
             engine=plan.assignment.engine,
             reference_shares_actor_layout=space.reference_shares_actor_layout,
             reallocates=space.reallocation,
         )
         seconds = evaluate_instance(other, plan.assignment, bound_s=0.0).step_time_s
-        found.append(WhatIf(change=words, step_time_s=seconds, saving=1 - seconds / step_time_s))
-    return tuple(sorted(found, key=lambda each: (-each.saving, each.change)))
-
-
-_HARDWARE: tuple[tuple[str, dict[str, float]], ...] = (
-    ("peak FLOP/s x 2", {"peak_flop_per_s": 2.0}),
-    ("device memory bandwidth x 2", {"memory_bandwidth_bytes_per_s": 2.0}),
-    ("scale-up bandwidth x 2", {"scale_up_bandwidth_bytes_per_s": 2.0}),
-    ("scale-out bandwidth x 2", {"scale_out_bandwidth_bytes_per_s": 2.0}),
-    ("host link x 2", {"host_link_bandwidth_bytes_per_s": 2.0}),
-    (
-        "kernel and network latency / 2",
-        {"kernel_latency_s": 0.5, "scale_up_latency_s": 0.5, "scale_out_latency_s": 0.5},
-    ),
-)
-
-
-def _with_devices(cluster: Cluster, factors: dict[str, float]) -> Cluster:
-    groups = tuple(
-        group.model_copy(update={"device": _scaled(group.device, factors)})
-        for group in cluster.groups
-    )
-    return cluster.model_copy(update={"groups": groups})
-
-
-def _scaled(device: DeviceProfile, factors: dict[str, float]) -> DeviceProfile:
-    changes = {}
-    for name, factor in factors.items():
-        value = getattr(device, name)
-        changes[name] = (
-            {dtype: peak * factor for dtype, peak in value.items()}
-            if isinstance(value, dict)
-            else value * factor
+        found.append(
+            WhatIf(change=change.words, step_time_s=seconds, saving=1 - seconds / step_time_s)
         )
-    return device.model_copy(update=changes)
+    return tuple(sorted(found, key=lambda each: (-each.saving, each.change)))

@@ -1,8 +1,8 @@
-"""A plan's placement in words."""
+"""A plan's placement, and what differs between two strategies, in words."""
 
 from __future__ import annotations
 
-from planner.schema import Assignment, Mesh
+from planner.schema import Assignment, Mesh, Strategy
 from planner.simulate.instance import Instance
 
 
@@ -28,3 +28,16 @@ def placement_words(instance: Instance, assignment: Assignment) -> str:
     kind = "mixed" if overlapping else "disaggregated" if engines else "split"
     parts = " | ".join(f"{'+'.join(names)} {mesh.devices}" for mesh, names in pools.items())
     return f"{kind}: {parts}, {timing}"
+
+
+def differences(old: Strategy, new: Strategy, meshes: tuple[Mesh, Mesh]) -> list[str]:
+    """What changes from one strategy and mesh of a call to another, field by field."""
+    words = [
+        f"{field} {getattr(old, field)} -> {getattr(new, field)}"
+        for field in type(new).model_fields
+        if getattr(old, field) != getattr(new, field)
+    ]
+    before, after = meshes
+    if before.devices != after.devices:
+        words.insert(0, f"{before.devices} -> {after.devices} devices")
+    return words
