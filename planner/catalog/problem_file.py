@@ -24,6 +24,7 @@ from planner.schema.workload import (
     MeanTokens,
     OptimizerSteps,
     Oversampling,
+    PartialRollout,
     Prompts,
     Rounds,
     Samples,
@@ -67,6 +68,8 @@ class BatchFile(Schema):
     oversampling: Oversampling | None = None
     """Prompts of one round of generation over `prompts`."""
     max_rounds: Rounds | None = None
+    partial_rollout: PartialRollout | None = None
+    """Share of the batch that is carried over unfinished into the next step."""
     kept_fraction: KeptFraction | None = None
     """Share of the responses that is trained on."""
     token_budget: TokenBudget | None = None

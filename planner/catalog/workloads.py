@@ -183,6 +183,7 @@ def _settings(read: ProblemFile, notes: list[str]) -> dict[str, Any]:
         "acceptance": batch.acceptance,
         "oversampling": batch.oversampling,
         "max_rounds": batch.max_rounds,
+        "partial_rollout": batch.partial_rollout,
         "kept_fraction": batch.kept_fraction,
         "token_budget": batch.token_budget,
         "replay_sequences": batch.replay,

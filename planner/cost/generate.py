@@ -4,7 +4,8 @@ With every sample drawn from one policy version (staleness 0) a batch must drain
 response: the time is the sum over moments of steps x step time (`occupancy`). With staleness k the
 engine is a flow at a constant batch size, so the time of a step is work over throughput; as many
 responses run as slots allow and as can end within 1 + k steps. An engine that may flow can also
-drain, so the faster of both counts.
+drain, so the faster of both counts. With partial rollouts a step ends when the batch is full and
+the longest responses go on in later ones, whatever the staleness.
 
 Trajectories that wait for their environment keep their cache (`pace`). Rounds of dynamic sampling
 follow one another.
@@ -33,11 +34,19 @@ from planner.cost.flops import attention_flop, forward_flop, head_flop_per_token
 from planner.cost.flops import layer_matrix_parameters as matrix_parameters
 from planner.cost.kernel_work import DTYPE_BYTES
 from planner.cost.lengths import LengthMoments, length_moments, sequence_moments
-from planner.cost.occupancy import LengthCells, Occupancy, drain_batch, length_cells
+from planner.cost.occupancy import (
+    LengthCells,
+    Occupancy,
+    carried_age,
+    carry_over,
+    drain_batch,
+    length_cells,
+)
 from planner.cost.pace import Pace, pace
 from planner.cost.parameters import count_parameters, window_layer_mask
 from planner.cost.weight_formats import uniform
 from planner.workload.decoding import decode_mode
+from planner.workload.partial import period_tokens
 from planner.workload.turns import (
     answer_pool_s,
     later_prefill,
@@ -138,8 +147,12 @@ def _distinct_costs(context: CallContext, u: StrategyArrays) -> CallCosts:
     traffic *= rounds
 
     work = np.full(len(u), useful_flop(context))
+    periods, share = 1.0 + context.staleness, context.workload.partial_rollout
+    if share is not None:
+        lengths = context.workload.response_length
+        periods = cells.longest / period_tokens(lengths, cells.longest, share)
     passes = cells.longest * mode.passes_per_token * rounds
-    depth = np.ceil(depth_per_token(context.model, u.tp) * passes / (1 + context.staleness))
+    depth = np.ceil(depth_per_token(context.model, u.tp) * passes / periods)
     memory_parts = _memory_parts(context, u, memory)
     return CallCosts(
         time_s=np.sum(list(parts.values()), axis=0),
@@ -190,11 +203,18 @@ def _times(
     prefill = prefill + _later_prefill_s(context, speed.table, engines)
 
     full_replicas = context.call.sequences / engines.sequences
-    draining = drain_batch(cells, engines.sequences, engines.slots, full_replicas)
-    parts = _decode_parts(speed, engines, draining, prompt.mean)
-    parts["environment"] += waiting_tail_s(context.workload, float(context.call.sequences))
-    traffic = _traffic_bytes(context, engines, draining, prompt.mean)
-    if context.staleness > 0:
+    share = context.workload.partial_rollout
+    if share is None:
+        batch = drain_batch(cells, engines.sequences, engines.slots, full_replicas)
+    else:
+        lengths = context.workload.response_length
+        batch = carry_over(lengths, cells, share, engines.sequences, engines.slots)
+        prefill = prefill + _resumed_prefill_s(context, cells, speed.table, engines, share)
+    parts = _decode_parts(speed, engines, batch, prompt.mean)
+    traffic = _traffic_bytes(context, engines, batch, prompt.mean)
+    if share is None:
+        parts["environment"] += waiting_tail_s(context.workload, float(context.call.sequences))
+    if context.staleness > 0 and share is None:
         flowing = _flow(context, cells, engines)
         flow_parts = _decode_parts(speed, engines, flowing, prompt.mean)
         better = np.sum(list(flow_parts.values()), axis=0) < np.sum(list(parts.values()), axis=0)
@@ -211,7 +231,8 @@ def _times(
 
 def _useful_slots(context: CallContext, engines: _Engines) -> FloatArray:
     """Slots that a replica's batches in flight can fill, shape [u]; more change nothing."""
-    return np.minimum(engines.slots, engines.sequences * max(1, context.staleness))
+    batches = 1.0 + (context.workload.partial_rollout or 0.0)
+    return np.minimum(engines.slots, engines.sequences * max(batches, context.staleness))
 
 
 def _flow(context: CallContext, cells: LengthCells, engines: _Engines) -> Occupancy:
@@ -277,6 +298,28 @@ def _prefill_s(
     # Chunks follow one another through the stages, each of which holds 1 / pp of the layers.
     passes = (chunks + s.pp - 1.0) / s.pp
     return _as_measured(context, s, passes * (one.total_s + attention))
+
+
+def _resumed_prefill_s(
+    context: CallContext,
+    cells: LengthCells,
+    table: StepTable,
+    engines: _Engines,
+    share: float,
+) -> FloatArray:
+    """Seconds that one replica prefills again what it carries over, shape [u].
+
+    New weights make the old cache worthless: prompt and tokens so far enter in full chunks.
+    """
+    s, workload = engines.strategies, context.workload
+    age = carried_age(workload.response_length, cells, share) * workload.context_growth
+    length = length_moments(workload.prompt_length).mean + age
+    responses = share * engines.sequences
+    chunk = np.full(len(s), context.engine.value("max_batched_tokens"))
+    chunks = responses * length / chunk
+    attention = prompt_attention_s(context, s.tp, responses, length)
+    one = table.chunk(engines.shape, chunk)
+    return _as_measured(context, s, (chunks * one.total_s + attention) / s.pp)
 
 
 def _later_prefill_s(

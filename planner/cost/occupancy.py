@@ -27,6 +27,7 @@ from planner.cost.arrays import FloatArray
 from planner.cost.distinct import distinct
 from planner.schema import LengthDistribution
 from planner.workload.lengths import expected_maximum, limited_moment, quantile
+from planner.workload.partial import period_tokens
 
 CELLS = 64
 """Cells that the range of lengths is cut into; twice as many change times by less than 0.5 %."""
@@ -117,6 +118,53 @@ def drain_batch(
     first, inverse = distinct(sequences, slots, replicas)
     alike = _drain(cells, sequences[first], slots[first], replicas[first])
     return Occupancy(alike.steps[inverse], alike.running[inverse], alike.age[inverse])
+
+
+def carry_over(
+    distribution: LengthDistribution,
+    cells: LengthCells,
+    share: float,
+    sequences: FloatArray,
+    slots: FloatArray,
+) -> Occupancy:
+    """Occupancy of a step that ends when `sequences` [u] responses have, and carries others over.
+
+    `share` x `sequences` responses still run at its end and go on in the next one: a steady state
+    of steps of D tokens (`workload.partial`). At a moment x of the step the sum over k of
+    P(L > k D + x) run for each that starts. Fewer places than responses stretch the step at full
+    places, so that tokens are conserved.
+    """
+    width, alive, age = _carried(distribution, cells.longest, share)
+    alive = alive * cells.mean / (alive.sum() * width)
+    wanted = sequences[:, None] * alive
+    running = np.minimum(wanted, slots[:, None])
+    stretch = (wanted - running).sum(axis=1) * width / slots
+    return Occupancy(
+        steps=_columns(stretch, np.full(wanted.shape, width)),
+        running=np.maximum(_columns(running[:, 0], running), 1.0),
+        age=_columns(np.full(len(stretch), age[0]), np.broadcast_to(age, wanted.shape)),
+    )
+
+
+@lru_cache(maxsize=64)
+def _carried(
+    distribution: LengthDistribution, longest: float, share: float
+) -> tuple[float, FloatArray, FloatArray]:
+    """Tokens of one of the step's cells, and per response that starts in the step: how many run
+    in each cell, and their mean age in tokens, both of shape [cells]."""
+    period = period_tokens(distribution, longest, share)
+    before = period * np.arange(math.ceil(longest / period))[:, None]
+    edge = np.minimum(before + period * np.arange(CELLS + 1) / CELLS, longest)
+    # Tokens generated in each cell, exact as in `length_cells`.
+    mass = np.diff(limited_moment(distribution, edge, 1), axis=1)
+    total = mass.sum(axis=0)
+    age = (mass * (edge[:, :-1] + edge[:, 1:]) / 2.0).sum(axis=0) / total
+    return period / CELLS, total * CELLS / period, age
+
+
+def carried_age(distribution: LengthDistribution, cells: LengthCells, share: float) -> float:
+    """Tokens that the responses carried over have generated on average."""
+    return float(_carried(distribution, cells.longest, share)[2][-1])
 
 
 def _drain(

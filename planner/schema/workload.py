@@ -34,6 +34,7 @@ KlWeight = Annotated[float, Field(ge=0, le=1e6)]
 Acceptance = Annotated[float, Field(ge=1e-4, le=1)]
 Oversampling = Annotated[float, Field(ge=1, le=1000)]
 Rounds = Annotated[int, Field(ge=1, le=1000)]
+PartialRollout = Annotated[float, Field(gt=0, le=16)]
 KeptFraction = Annotated[float, Field(ge=1e-6, le=1)]
 TokenBudget = Annotated[int, Field(gt=0, le=10**15)]
 Sequences = Annotated[int, Field(gt=0, le=10**9)]
@@ -170,6 +171,10 @@ class Workload(Schema):
     """Prompts generated in one round over `prompts_per_step`."""
     max_rounds: Rounds = 10
     """Rounds of generation after which the step goes on with what was kept."""
+    partial_rollout: PartialRollout | None = None
+    """Responses over the batch that are in flight with it; the step goes on when the batch is
+    full, and as many unfinished ones go on in the next step under new weights, over as many steps
+    as they need. null: every response ends in its step."""
     kept_fraction: KeptFraction = 1.0
     """Share of a step's responses that is trained on (best of n, the two of a pair, ...)."""
     token_budget: TokenBudget | None = None

@@ -82,7 +82,8 @@ def enumerate_candidates(
     layouts = _layouts(call, model, values, np.asarray(sizes, dtype=np.int64), fixed, rules)
     layouts.cross("dtype", [encode("dtype", dtype)])
     if call.kind == "generate":
-        table = _engine_knobs(layouts, call, values, staleness)
+        batches = max(1.0 + staleness, 1.0 + (workload.partial_rollout or 0.0))
+        table = _engine_knobs(layouts, call, values, batches)
     else:
         table = _trainer_knobs(layouts, call, values, trained)
     return table.strategies()
@@ -365,13 +366,13 @@ def _trainer_knobs(table: _Table, call: Call, values: CallSpace, trained: bool) 
     return packed
 
 
-def _engine_knobs(table: _Table, call: Call, values: CallSpace, staleness: int) -> _Table:
-    """Memory fraction and running sequences of an engine."""
+def _engine_knobs(table: _Table, call: Call, values: CallSpace, batches: float) -> _Table:
+    """Memory fraction and running sequences of an engine with as many batches in flight."""
     table.cross("memory_fraction", sorted(set(values.memory_fraction)))
     limits = np.asarray(sorted(set(values.max_running_sequences)), dtype=np.int64)
     table.cross("max_running_sequences", limits)
     # A replica never holds more than its share of the batches in flight.
-    in_flight = -(-call.sequences * (1 + staleness) // table.columns["dp"])
+    in_flight = np.ceil(call.sequences * batches / table.columns["dp"])
     enough = np.minimum(np.searchsorted(limits, in_flight), len(limits) - 1)
     table.keep(table.columns["max_running_sequences"] <= limits[enough])
     return table

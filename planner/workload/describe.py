@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from planner.schema import Call, Workload
 from planner.workload.decoding import decode_mode
-from planner.workload.sampling import expected_rounds, unused_share
+from planner.workload.lengths import expected_maximum
+from planner.workload.partial import period_tokens
+from planner.workload.sampling import expected_rounds, generated_sequences, unused_share
 from planner.workload.turns import answers, later_prefill
 
 
@@ -23,6 +27,14 @@ def workload_notes(workload: Workload, calls: tuple[Call, ...]) -> list[str]:
         notes.append(
             f"{workload.token_budget:,} tokens in every optimizer step; "
             f"{unused_share(workload):.0%} of the responses are not trained on"
+        )
+    if workload.partial_rollout is not None and "generate" in names:
+        lengths = workload.response_length
+        longest = float(expected_maximum(lengths, generated_sequences(workload)))
+        steps = math.ceil(longest / period_tokens(lengths, longest, workload.partial_rollout))
+        notes.append(
+            f"partial rollouts: {workload.partial_rollout:.0%} of a batch goes on in the next step "
+            f"under new weights; the longest response spans {steps} steps, whatever the staleness"
         )
     if answers(workload) > 0.0:
         later = later_prefill(workload)

@@ -8,7 +8,7 @@ from generation_inputs import fixed, histogram, lognormal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cost.occupancy import drain_batch, length_cells
+from planner.cost.occupancy import carried_age, carry_over, drain_batch, length_cells
 from planner.schema import LengthDistribution
 from planner.workload.lengths import quantile
 
@@ -108,3 +108,25 @@ def test_more_replicas_have_a_fuller_fullest_one() -> None:
     occupancy = drain_batch(cells, np.full(2, 32.0), np.full(2, 32.0), np.array([1.0, 16.0]))
     assert (occupancy.running[1] >= occupancy.running[0]).all()
     assert occupancy.running[1, 20] > occupancy.running[0, 20]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mean=st.floats(20, 3000),
+    sigma=st.floats(0.2, 2.0),
+    share=st.floats(0.01, 4.0),
+    sequences=st.integers(1, 512),
+    slots=st.integers(1, 600),
+)
+def test_partial_rollouts_generate_a_batch_of_tokens(mean, sigma, share, sequences, slots) -> None:
+    dist = LengthDistribution(mean_tokens=mean, max_tokens=4096, sigma=sigma)
+    cells = length_cells(dist, sequences)
+    places = np.minimum(float(slots), (1.0 + share) * sequences)
+    occupancy = carry_over(dist, cells, share, np.array([float(sequences)]), np.atleast_1d(places))
+    tokens = float((occupancy.steps * occupancy.running).sum())
+    # At least one response runs in each step, which only a nearly idle engine does not have.
+    assert tokens >= sequences * cells.mean * (1.0 - 1e-6)
+    if occupancy.running.min() > 1.0:
+        assert tokens == pytest.approx(sequences * cells.mean)
+    assert occupancy.running.max() <= max(float(places), 1.0) * (1.0 + 1e-9)
+    assert 0.0 <= carried_age(dist, cells, share) <= cells.longest

@@ -20,6 +20,7 @@ from planner.simulate.instance import Instance
 from planner.simulate.prices import price_key
 from planner.workload.calls import workload_of
 from planner.workload.lengths import expected_maximum, limited_moment
+from planner.workload.partial import period_tokens
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -82,7 +83,7 @@ class Durations:
             drain(workload, call.sequences, prices, self.rng, rounds=int(call.rounds) + int(one))
             for one in more
         ]
-        if stale == 0:
+        if stale == 0 and workload.partial_rollout is None:
             return drained
         flowing = flow(
             workload,
@@ -92,6 +93,8 @@ class Durations:
             in_flight=_in_flight(context) / prices.replicas,
             steps=self.iterations,
         )
+        if workload.partial_rollout is not None:
+            return flowing
         return min(drained, flowing, key=lambda some: sum(each.time_s for each in some))
 
     def _context(self, call: Call) -> CallContext:
@@ -135,10 +138,14 @@ def _in_flight(context: CallContext) -> float:
     """Responses that a flow runs at most, all replicas together; see `cost.generate`.
 
     At most `staleness` batches, and so few that the longest response does not take more than
-    1 + staleness of them (Little's law).
+    1 + staleness of them (Little's law). With partial rollouts: the mean over a step
+    (`workload.partial`).
     """
     lengths = context.workload.response_length
     mean = float(limited_moment(lengths, lengths.max_tokens, 1))
     longest = float(expected_maximum(lengths, context.call.sequences))
+    share = context.workload.partial_rollout
+    if share is not None:
+        return mean / period_tokens(lengths, longest, share) * context.call.sequences
     stale = float(context.staleness)
     return min(stale, (1.0 + stale) * mean / longest) * context.call.sequences

@@ -21,6 +21,7 @@ def problem(
     mean: float = 800.0,
     longest: int = 2048,
     staleness: int = 0,
+    partial_rollout: float | None = None,
     latency_s: float = 0.0,
     workers: int = 64,
     algorithm: str = "grpo",
@@ -39,6 +40,7 @@ def problem(
     )
     update = {
         "max_staleness": staleness,
+        "partial_rollout": partial_rollout,
         "environment": EnvironmentSpec(latency_s=latency_s, workers=workers),
         **(changes or {}),
     }

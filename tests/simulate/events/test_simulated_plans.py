@@ -17,6 +17,7 @@ OPTIONS: dict[str, dict[str, object]] = {
     "colocated": {},
     "two nodes": {"cluster": "h100:2x8", "prompts": 128, "mean": 500.0},
     "one step off": {"cluster": "h100:2x8", "staleness": 1},
+    "partial rollouts": {"partial_rollout": 0.2},
     "three steps off": {"cluster": "h100:2x8", "staleness": 3, "mean": 400.0},
     "verifier": {"latency_s": 1.0, "workers": 512},
     "critic": {"algorithm": "ppo"},
