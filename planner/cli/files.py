@@ -18,6 +18,21 @@ def output_folder(text: str | Path) -> Path:
     return Path(text)
 
 
+def named_file(path: Path | None, option: str) -> None:
+    """Raise InputError for an option whose name is no file's, before the work that it costs."""
+    if path is not None and path.name in ("", ".."):
+        raise InputError("names no file", where=option, remedy="Give a file's name.")
+
+
+def write_file(path: Path, content: str, option: str) -> None:
+    """Write one file; InputError naming the option when it cannot be written."""
+    try:
+        write_files(path.parent, {path.name: content})
+    except InputError as error:
+        where = f"{option} {path}"
+        raise InputError(error.message, where=where, remedy="Give another file.") from None
+
+
 def write_files(folder: Path, files: dict[str, str]) -> list[Path]:
     """Write a set of files below `folder`: all to temporary names first, then renamed.
 

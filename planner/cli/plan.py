@@ -170,13 +170,22 @@ def plan(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for the best plan's step as a trace (Perfetto, chrome://tracing).",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     details: Annotated[
         int, typer.Option(min=0, help="Plans shown call by call.", rich_help_panel=OUTPUT)
     ] = 3,
 ) -> None:
     """Find the best plans for a workload on a cluster, with a proof."""
     from planner.catalog.workloads import problem_from
+    from planner.cli.files import named_file
 
+    named_file(trace, "--trace")
     roles = {"actor": actor, "critic": critic, "reward": reward, "reference": reference}
     roles |= _by_role(model or [])
     problem = problem_from(
@@ -233,6 +242,8 @@ def plan(
     )
     if output is not None:
         _write(plan_set, output)
+    if trace is not None:
+        _write_trace(plan_set, trace)
     if json:
         typer.echo(plan_set.model_dump_json(indent=2))
     else:
@@ -259,6 +270,14 @@ def _show(plan_set: PlanSet, details: int) -> None:
     from planner.report.text import render_plan_set
 
     show(render_plan_set(plan_set, details=details))
+
+
+def _write_trace(plan_set: PlanSet, path: Path) -> None:
+    from planner.cli.files import write_file
+    from planner.report.trace import plan_trace
+
+    best = plan_set.plans[0]
+    write_file(path, plan_trace(best, plan_set.workload, plan_set.cluster), "--trace")
 
 
 def _write(plan_set: PlanSet, folder: Path) -> None:

@@ -27,17 +27,21 @@ def simulate(
     json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
     timeline: Annotated[
         Path | None,
-        typer.Option(help="File for the timeline (chrome://tracing, Perfetto): call, mesh, times."),
+        typer.Option(
+            "--timeline",
+            "--trace",
+            help="File for the timeline (chrome://tracing, Perfetto): call, mesh, times.",
+        ),
     ] = None,
 ) -> None:
     """Replay a plan step by step: waves, stragglers, full caches, slow verifiers, staleness."""
     from planner.cli.export import read_plans
-    from planner.cli.files import write_files
+    from planner.cli.files import named_file, write_file
+    from planner.report.trace import call_details
     from planner.simulate.events.replay import simulate as replay
     from planner.simulate.events.timeline import chrome_trace
 
-    if timeline is not None and timeline.name in ("", ".."):
-        raise InputError("names no file", where="--timeline", remedy="Give a file's name.")
+    named_file(timeline, "--timeline")
     plan_set = read_plans(plans)
     chosen = next((plan for plan in plan_set.plans if plan.rank == rank), None)
     if chosen is None:
@@ -52,11 +56,8 @@ def simulate(
         where = f"{plans}: plan of rank {rank}: {error.where}"
         raise InputError(error.message, where=where, remedy=error.remedy) from None
     if timeline is not None:
-        try:
-            write_files(timeline.parent, {timeline.name: chrome_trace(found.spans)})
-        except InputError as error:
-            where = f"--timeline {timeline}"
-            raise InputError(error.message, where=where, remedy="Give another file.") from None
+        details = {name: call_details(call) for name, call in chosen.calls.items()}
+        write_file(timeline, chrome_trace(found.spans, details), "--timeline")
     if json:
         import json as encoder
 

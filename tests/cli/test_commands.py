@@ -68,6 +68,15 @@ def test_output_holds_the_plans_and_files_for_each(tmp_path: Path) -> None:
     assert not list((tmp_path / "out").rglob(".*"))
 
 
+def test_trace_is_that_of_the_best_plan(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    plan_set = PlanSet.model_validate_json(invoke(*SMALL, "--json", "--trace", str(trace)))
+    events = json.loads(trace.read_text())["traceEvents"]
+    trained = next(event for event in events if event["name"] == "actor_train")
+    best = plan_set.plans[0].calls["actor_train"]
+    assert trained["ts"] + trained["dur"] == pytest.approx(1e6 * (best.start_s + best.time_s))
+
+
 def test_export_writes_the_files_of_one_plan(plans_file: Path, tmp_path: Path) -> None:
     printed = invoke("export", str(plans_file), "--to", "verl", "-o", str(tmp_path / "x"))
     assert sorted(Path(line).name for line in printed.splitlines()) == sorted(
@@ -100,6 +109,7 @@ def test_export_to_a_launcher_that_cannot_run_the_plan_says_why(plans_file: Path
         ([*SMALL, "--space", "verl"], 2, ["verl", "verl-fsdp"]),
         ([*SMALL, "--objective", "fun"], 2, ["objective"]),
         ([*SMALL, "--deadline", "-1"], 2, ["deadline"]),
+        ([*SMALL, "--trace", ""], 2, ["--trace", "names no file"]),
         ([*SMALL, "--actor", "meta-llama/Llama-3.1-405B"], 3, ["no plan fits", "GiB"]),
         (["export", "absent.json", "--to", "verl"], 2, ["absent.json"]),
         (["analyze"], 2, ["problem file or a plan file", "--preset"]),

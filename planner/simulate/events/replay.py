@@ -33,6 +33,7 @@ from planner.simulate.events.timeline import (
 from planner.simulate.instance import Instance, make_instance
 from planner.simulate.prices import price_assignments
 from planner.simulate.schedule import DeviceRange
+from planner.simulate.timeline import meshes_of
 
 _MOST_RESPONSES = 20_000_000
 """More would take hours and much memory."""
@@ -173,7 +174,7 @@ def _result(
         calls=results,
         utilisation=used,
         generation=_generation(durations, assignment.staleness, counted),
-        spans=_spans(own, counted, _meshes(instance, assignment)),
+        spans=_spans(own, counted, meshes_of(instance, assignment)),
     )
 
 
@@ -194,15 +195,6 @@ def _spans(
         for mesh in meshes[event.call]
     ]
     return tuple(sorted(spans, key=lambda span: (span.start_s, span.mesh, span.call)))
-
-
-def _meshes(instance: Instance, assignment: Assignment) -> dict[str, list[str]]:
-    """Names of the meshes that each call occupies: two for a sync between two."""
-    names = {name: [mesh_name(mesh)] for name, mesh in assignment.meshes.items()}
-    for sync in instance.syncs:
-        both = names[sync.after_call] + names[sync.before_call]
-        names[sync.name] = list(dict.fromkeys(both))
-    return names | {call.name: [CPU] for call in instance.calls if call.kind == "environment"}
 
 
 def _busy_s(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 
 from planner.schema import Mesh
 
+_MICROSECONDS = 1e6
+_ROUNDING_S = 1e-9
 CPU = "cpu"
 """Name of the mesh of calls that use no device."""
 
@@ -121,25 +123,45 @@ def mesh_name(mesh: Mesh) -> str:
     return f"{mesh.group} node {mesh.first_node} {devices}"
 
 
-def chrome_trace(spans: Sequence[Span]) -> str:
+def chrome_trace(
+    spans: Sequence[Span], details: Mapping[str, Mapping[str, Any]] | None = None
+) -> str:
     """The spans in the Trace Event Format that chrome://tracing and Perfetto open: one process a
-    mesh, microseconds."""
+    mesh, microseconds; `details` are arguments of each call.
+
+    Slices of one thread must nest, so spans that overlap on a mesh get threads of their own.
+    """
     meshes = sorted({span.mesh for span in spans})
     events: list[dict[str, Any]] = [
         {"name": "process_name", "ph": "M", "pid": index, "tid": 0, "args": {"name": mesh}}
         for index, mesh in enumerate(meshes)
     ]
-    events += [
-        {
-            "name": span.call,
-            "cat": "call",
-            "ph": "X",
-            "pid": meshes.index(span.mesh),
-            "tid": 0,
-            "ts": span.start_s * 1e6,
-            "dur": (span.end_s - span.start_s) * 1e6,
-            "args": {"iteration": span.iteration},
-        }
-        for span in spans
-    ]
+    for span, thread in zip(spans, _threads(spans), strict=True):
+        events.append(
+            {
+                "name": span.call,
+                "cat": "call",
+                "ph": "X",
+                "pid": meshes.index(span.mesh),
+                "tid": thread,
+                "ts": span.start_s * _MICROSECONDS,
+                "dur": (span.end_s - span.start_s) * _MICROSECONDS,
+                "args": {"iteration": span.iteration, **(details or {}).get(span.call, {})},
+            }
+        )
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, allow_nan=False) + "\n"
+
+
+def _threads(spans: Sequence[Span]) -> list[int]:
+    """Of each span the lowest thread of its mesh that is free when it starts."""
+    order = sorted(range(len(spans)), key=lambda index: (spans[index].start_s, index))
+    ends: dict[str, list[float]] = {}
+    found = [0] * len(spans)
+    for index in order:
+        span = spans[index]
+        busy = ends.setdefault(span.mesh, [])
+        free = (n for n, end_s in enumerate(busy) if end_s <= span.start_s + _ROUNDING_S)
+        thread = next(free, len(busy))
+        busy[thread : thread + 1] = [span.end_s]
+        found[index] = thread
+    return found
