@@ -32,12 +32,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from planner.api import pareto, plan, plan_fleet, replan
+    from planner.api import pareto, plan, replan
     from planner.catalog.fleet import load_fleet
     from planner.catalog.hardware import parse_cluster
     from planner.catalog.models import load_model
     from planner.catalog.workloads import load_problem
     from planner.errors import InfeasibleError, InputError, PlannerError, PlanningCancelledError
+    from planner.fleet.api import plan_fleet
     from planner.search.analysis import analyze_plan
     from planner.search.explain import explain
     from planner.simulate.evaluate import evaluate
@@ -57,7 +58,7 @@ _HOME = {
     "pareto": "planner.api",
     "parse_cluster": "planner.catalog.hardware",
     "plan": "planner.api",
-    "plan_fleet": "planner.api",
+    "plan_fleet": "planner.fleet.api",
     "replan": "planner.api",
 }
 

@@ -1,4 +1,4 @@
-"""`planner.plan`: the search, and which launchers can run what it found. `planner.plan_fleet`."""
+"""`planner.plan`: the search, and which launchers can run what it found."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from planner.errors import InfeasibleError, InputError, PlannerError
-from planner.fleet.api import plan_fleet
 from planner.launchers import get_launcher, with_launchers
 from planner.schema import Cluster, Limits, ParetoFront, PlanSet, Replan, SearchSpace, Workload
 from planner.search import api, front
 from planner.search import replan as replanning
 from planner.search.sizes import Size
 
-__all__ = ["pareto", "plan", "plan_fleet", "plan_for_launcher"]
+__all__ = ["pareto", "plan", "plan_for_launcher", "replan"]
 
 
 def plan(

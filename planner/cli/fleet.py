@@ -36,7 +36,7 @@ def fleet(
     from planner.catalog.fleet import load_fleet
 
     given = load_fleet(file)
-    from planner.api import plan_fleet
+    from planner.fleet.api import plan_fleet
 
     plan = plan_fleet(
         given.jobs,

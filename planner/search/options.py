@@ -14,6 +14,7 @@ from planner.cost.distinct import distinct
 from planner.schema import Call, NodeGroup
 from planner.search.candidates import enumerate_candidates, forward_variants
 from planner.search.copies import copy_rows, relaid_rows
+from planner.search.joins import DEGREE_FIELDS, useful_pairs
 from planner.search.legality import all_rules, equal_micro_batch_mask
 from planner.search.pareto import pareto_mask
 from planner.search.problem import Unit
@@ -96,12 +97,6 @@ def unit_options(
         parts.append((index, rows, keep))
         layouts.append((index, rows, _fastest_of_layout(rows, chosen)))
     return _assemble(unit, parts, costed, _variants(unit, layouts))
-
-
-DEGREE_FIELDS = (
-    *("tp", "pp", "vpp", "cp", "ulysses", "ep", "etp", "dp", "zero_stage", "shard_ranks"),
-    "pipeline_schedule",
-)
 
 
 def _fastest_of_layout(rows: Rows, chosen: IntArray) -> IntArray:
@@ -230,13 +225,15 @@ def _group_rows(
     strategies, priced = strategies.take(keep), len(strategies)
     costs = costs.take(keep)
     lead_rows, forward_rows, forward = _join(instance, scope, lead, others[0], group, strategies)
-    columns = [strategies.take(lead_rows)]
-    parts = [costs.take(lead_rows)]
+    other_costs = []
     for call in others:
         check()
-        other = call_costs(instance.context(call, group, scope.staleness), forward)
-        columns.append(forward.take(forward_rows))
-        parts.append(other.take(forward_rows))
+        other_costs.append(call_costs(instance.context(call, group, scope.staleness), forward))
+    check()
+    useful = useful_pairs(strategies, costs, other_costs, lead_rows, forward_rows, usable)
+    lead_rows, forward_rows = lead_rows[useful], forward_rows[useful]
+    columns = [strategies.take(lead_rows), *(forward.take(forward_rows) for _ in others)]
+    parts = [costs.take(lead_rows), *(each.take(forward_rows) for each in other_costs)]
     rows = rows_of([lead, *others], columns, parts, calls, priced + len(others) * len(forward))
     movable = [call for call in others if call.role == lead.role]
     movable = [call for call in movable if call.name not in instance.adjustments]

@@ -22,11 +22,13 @@ BoolArray = npt.NDArray[np.bool_]
 
 # Rows compared with the front at once: large enough that NumPy's call overhead vanishes, small
 # enough that the [block, front] comparison of one column stays in cache.
-_BLOCK_ROWS = 1024
+_BLOCK_ROWS = 256
 # Rows of small sums tried one by one as dominators of everything first; they remove most rows.
 _SCOUTS = 96
 # Fewer rows than this are compared with each other straight away.
 _FEW_ROWS = 256
+# Rows of a front that others are compared with at once, best first.
+_FRONT_PART = 24
 
 
 def non_dominated(criteria: npt.ArrayLike) -> BoolArray:
@@ -114,6 +116,41 @@ def _covered(block: list[FloatArray], front: list[FloatArray]) -> BoolArray:
         part = [column[first : first + _BLOCK_ROWS] for column in front]
         covered |= _less_equal(part, block).any(axis=0)
     return covered
+
+
+def dominated_by(
+    rows: FloatArray,
+    key: npt.NDArray[np.int64],
+    others: FloatArray,
+    other_key: npt.NDArray[np.int64],
+) -> BoolArray:
+    """Rows [n, d] that some of the others [m, d] with the same key dominates; mask [n]."""
+    result = np.zeros(len(rows), dtype=np.bool_)
+    for value in np.unique(other_key).tolist():
+        here = np.flatnonzero(key == value)
+        front = others[other_key == value]
+        # The rows of smallest scaled sum remove most; the rest of the front sees what they leave.
+        front = front[np.argsort(_scaled_sum(list(front.T)), kind="stable")]
+        for first in range(0, len(front), _FRONT_PART):
+            beaten = _strictly(rows[here], front[first : first + _FRONT_PART])
+            result[here[beaten]] = True
+            here = here[~beaten]
+    return result
+
+
+def _strictly(rows: FloatArray, front: FloatArray) -> BoolArray:
+    """Rows that some row of the front is <= in all columns and < in one."""
+    # Of two rows of which one is nowhere larger, the sums differ unless all is equal (or rounding
+    # hides the difference, which keeps the row). Equal rows have equal sums.
+    total, other_total = rows.sum(axis=1), front.sum(axis=1)
+    found = np.zeros(len(rows), dtype=np.bool_)
+    for first in range(0, len(rows), _BLOCK_ROWS):
+        block = slice(first, first + _BLOCK_ROWS)
+        covers = total[block, None] > other_total[None, :]
+        for k in range(rows.shape[1]):
+            covers &= rows[block, k, None] >= front[None, :, k]
+        found[block] = covers.any(axis=1)
+    return found
 
 
 def pareto_mask(

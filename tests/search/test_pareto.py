@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.search.pareto import non_dominated, pareto_mask
+from planner.search.pareto import dominated_by, non_dominated, pareto_mask
 
 
 def by_definition(rows: np.ndarray) -> np.ndarray:
@@ -38,6 +38,23 @@ def test_front_is_the_definition_beyond_one_block(n: int) -> None:
     earlier_twin = np.triu(cover & cover.T, 1).any(axis=0)
     expected = ~strict.any(axis=0) & ~earlier_twin
     np.testing.assert_array_equal(non_dominated(rows), expected)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 60), st.integers(1, 5))
+@settings(max_examples=100, deadline=None)
+def test_dominated_by_is_strict_and_within_a_key(seed: int, n: int, m: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, 4, size=(n, d)).astype(float)
+    others = rng.integers(0, 4, size=(m, d)).astype(float)
+    key, other_key = rng.integers(0, 3, size=n), rng.integers(0, 3, size=m)
+    expected = [
+        any(
+            key[i] == other_key[j] and (others[j] <= rows[i]).all() and (others[j] < rows[i]).any()
+            for j in range(m)
+        )
+        for i in range(n)
+    ]
+    assert dominated_by(rows, key, others, other_key).tolist() == expected
 
 
 def test_first_of_identical_rows_is_kept() -> None:
