@@ -164,9 +164,11 @@ def _add_group(
     host_memory_gib = group.host_memory_gib
     if host_memory_gib is None:
         host_memory_gib = node_memory * devices_per_node / node_devices
+        share = devices_per_node != node_devices
+        usual = f", of {node_memory:.0f} GiB for {node_devices} devices" if share else ""
         assumptions.append(
-            f"host memory of {group.name}: {host_memory_gib:.0f} GiB per node, typical of "
-            f"{node_memory:.0f} GiB for {node_devices} devices"
+            f"host memory of {group.name}: {host_memory_gib:.0f} GiB per node, a usual server's"
+            f"{usual}"
         )
     if group.nodes * devices_per_node > max(devices_per_node, device.scale_up_domain_devices):
         network = f" ({preset.network})" if preset else ""

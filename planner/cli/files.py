@@ -12,10 +12,16 @@ _OTHER_FOLDER = "Give another folder with --output."
 
 
 def output_folder(text: str | Path) -> Path:
-    """The folder that ``--output`` names; InputError for an empty name, which would mean "."."""
+    """The folder that ``--output`` names, which need not exist.
+
+    InputError, before any work is done, for an empty name (which would mean ".") and where a file
+    stands in the way.
+    """
     if not os.fspath(text).strip():
         raise InputError("the name is empty", where="--output", remedy="Give a folder's name.")
-    return Path(text)
+    folder = Path(text)
+    _check(folder, [])
+    return folder
 
 
 def named_file(path: Path | None, option: str) -> None:

@@ -41,6 +41,6 @@ def launchers(
     table.add_row("algorithms", *(", ".join(about[name]["algorithms"]) for name in about))
     typer.echo(to_text(table), nl=False)
     typer.echo(
-        "yes, up to N: plans may use it; own: the launcher has it, plans do not use it "
+        "yes, up to N: plans may use it; own: the launcher has it, plans do not use it\n"
         "(--json names the setting)"
     )

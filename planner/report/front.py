@@ -65,7 +65,7 @@ def _words(front: ParetoFront) -> Text:
         text.append("No gain fewer devices are as fast.\n")
     if front.without_plan:
         sizes = ", ".join(" + ".join(map(str, size)) for size in front.without_plan)
-        text.append(f"No plan on {sizes} devices.\n")
+        text.append(f"No plan on {sizes} device{'' if sizes == '1' else 's'}.\n")
     text.append(
         "Words   hours: device-hours; tok: prompt and response tokens; eff.: tokens a second and "
         "device against the smallest size; devices: those that a plan may reserve.\n"

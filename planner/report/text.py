@@ -31,13 +31,17 @@ def render_plan_set(plan_set: PlanSet, *, details: int = 3) -> RenderableType:
 
 
 def to_text(renderable: RenderableType, *, width: int = WIDTH) -> str:
-    """Plain text of a renderable, no colours, at most `width` columns."""
+    """Plain text of a renderable, no colours, at most `width` columns, no two empty lines."""
     console = Console(
         width=width, color_system=None, force_terminal=False, highlight=False, markup=False
     )
     with console.capture() as capture:
         console.print(renderable)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
+    while kept and not kept[-1]:
+        kept.pop()
+    return "\n".join(kept) + "\n"
 
 
 def degrees(strategy: Strategy, kind: str) -> str:
@@ -202,7 +206,7 @@ def plan_table(plan: Plan, *, name_groups: bool) -> Group:
 
 def _runs_on(plan: Plan) -> Text:
     """Launchers that can run the plan, and the first thing that each of the others lacks."""
-    text = Text(overflow="ellipsis", no_wrap=True)
+    text = Text()
     if plan.launchers or plan.lacking:
         text.append(f"runs on   {', '.join(plan.launchers) or 'no launcher as it is'}\n")
     for name, reasons in plan.lacking.items():
@@ -262,8 +266,11 @@ def _proof(plan_set: PlanSet) -> Text:
             )
     text.append(
         "Words   mb: sequences of full length in a microbatch; seqs, mem: sequences that an engine "
-        "runs at once, its share of device memory; ends a/b: layers on the first and last stage; "
-        "n: nodes; k-off: samples at most k versions old; tok/s: prompt and response tokens.\n"
+        "runs at once, its share of device memory; GiB/device: used while the call runs, what "
+        "sleeping models leave there included, of the device's memory; tight: over 92 % of it; "
+        "ends a/b: layers on the first and last stage; n: nodes; k-off: samples at most k versions "
+        "old; tie: nearer to the best than the model can tell, the simpler one first; tok/s: prompt "
+        "and response tokens.\n"
     )
     text.append(
         f"Search  {search.candidates:,} strategies costed, {search.pareto_candidates:,} kept, "

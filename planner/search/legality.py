@@ -214,7 +214,10 @@ def _allowed_values(
         codes = [encode(field, option) for option in options]
         if field in _RANGES:
             low, high = min(codes), max(codes)
-            allowed, text = (array >= low) & (array <= high), f"between {low} and {high}"
+            allowed, text = (
+                (array >= low) & (array <= high),
+                f"between {low} and {high}" if low < high else f"{low}",
+            )
         else:
             allowed, text = np.isin(array, codes), f"one of {', '.join(map(str, options))}"
         checks.append((field, f"{field} is not {text}", allowed, f"Use {text}"))

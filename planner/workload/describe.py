@@ -18,8 +18,9 @@ def workload_notes(workload: Workload, calls: tuple[Call, ...]) -> list[str]:
     names = {call.name for call in calls}
     selects = workload.acceptance < 1.0 or workload.oversampling > 1.0
     if selects and {"generate", "actor_train"} <= names:
+        rounds = f"{expected_rounds(workload):.3g}"
         notes.append(
-            f"{expected_rounds(workload):.3g} rounds of generation on average, of "
+            f"{rounds} round{'' if rounds == '1' else 's'} of generation on average, of "
             f"{100 * workload.oversampling:.0f} % of the batch each with {workload.acceptance:.0%} "
             f"of the groups kept; {unused_share(workload):.0%} of the responses are not trained on"
         )
