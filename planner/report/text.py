@@ -269,7 +269,7 @@ def _proof(plan_set: PlanSet) -> Text:
         "runs at once, its share of device memory; GiB/device: used while the call runs, what "
         "sleeping models leave there included, of the device's memory; tight: over 92 % of it; "
         "ends a/b: layers on the first and last stage; n: nodes; k-off: samples at most k versions "
-        "old; tie: nearer to the best than the model can tell, the simpler one first; tok/s: prompt "
+        "old; tie: nearer to the best than the model can tell, simpler first; tok/s: prompt "
         "and response tokens.\n"
     )
     text.append(
