@@ -14,7 +14,7 @@ from planner.workload.graph import calls_in_order
     ("name", "expected"),
     [
         ("grpo", []),
-        ("dapo", ["1 rounds of generation on average, of 300 % of the batch each with 50% "]),
+        ("dapo", ["1 round of generation on average, of 300 % of the batch each with 50% "]),
         ("c3po", ["50,000 tokens in every optimizer step; 68% of the responses"]),
         ("agentic", ["4 turns a trajectory; after the first 150 new and 0 repeated"]),
         ("dipo", ["0.50 passes for each token, 4 tokens a pass"]),
