@@ -12,9 +12,12 @@ from planner.cli import (
     catalog,
     check,
     compare,
+    detect,
+    doctor,
     explain,
     export,
     fleet,
+    init,
     launchers,
     pareto,
     plan,
@@ -50,12 +53,18 @@ def _main(
 
 
 plan.register(app)
+init.register(app)
+detect.register(app)
+doctor.register(app)
 analyze.register(app)
 pareto.register(app)
 fleet.register(app)
 explain.register(app)
 compare.register(app)
 replan.register(app)
+init.register(app)
+detect.register(app)
+doctor.register(app)
 simulate.register(app)
 export.register(app)
 check.register(app)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_graph",
+    "find_algorithm",
     "list_algorithms",
     "multi_turn",
     "policy_gradient",

@@ -1,0 +1,1 @@
+"""What a machine or a cluster manager says of its accelerators."""

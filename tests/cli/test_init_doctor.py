@@ -1,0 +1,79 @@
+"""`rlmplan init` and `rlmplan doctor`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from planner.catalog.workloads import problem_from
+from planner.cli.main import app
+from planner.errors import InputError
+from planner.measure import health
+
+ANSWERS = ["grpo", "Qwen/Qwen2.5-7B", "h100:1x8", "64", "8", "512", "8192", "", "1"]
+
+
+def test_the_answers_become_a_problem(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    result = CliRunner().invoke(app, ["init", str(file)], input="\n".join(ANSWERS) + "\n")
+    assert result.exit_code == 0
+    assert f"rlmplan plan {file}" in result.stdout
+    workload = problem_from(file).workload
+    assert (workload.algorithm, workload.sequences_per_step, workload.max_staleness) == (
+        "grpo",
+        512,
+        1,
+    )
+    assert workload.response_length.mean_tokens == 2048
+
+
+def test_a_wrong_answer_is_asked_for_again(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    answers = ["grpoo", "grpo", "Qwen/Qwen2.5-7X", *ANSWERS[1:3], "many", *ANSWERS[3:]]
+    result = CliRunner().invoke(app, ["init", str(file)], input="\n".join(answers) + "\n")
+    assert result.exit_code == 0
+    assert "Did you mean grpo" in result.stderr
+    assert "'many' is not a whole number" in result.stderr
+    assert file.exists()
+
+
+def test_what_does_not_go_together_writes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    answers = [*ANSWERS[:6], "100", "200", "0"]
+    result = CliRunner().invoke(app, ["init", str(file)], input="\n".join(answers) + "\n")
+    assert isinstance(result.exception, InputError)
+    assert not file.exists()
+
+
+def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("mine")
+    result = CliRunner().invoke(app, ["init", str(file)], input="\n".join(ANSWERS) + "\n")
+    assert isinstance(result.exception, InputError)
+    assert file.read_text() == "mine"
+    forced = CliRunner().invoke(app, ["init", str(file), "--force"], input="\n".join(ANSWERS))
+    assert forced.exit_code == 0
+    assert file.read_text() != "mine"
+
+
+def test_doctor_finds_this_installation_sound() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    assert result.exit_code == 0
+    shown = json.loads(result.stdout)
+    states = {row["check"]: row["state"] for row in shown["checks"]}
+    assert shown["ok"]
+    assert states["solver"] == states["data files"] == states["ortools"] == "ok"
+
+
+def test_doctor_says_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> str:
+        raise RuntimeError("CP-SAT answered UNKNOWN")
+
+    monkeypatch.setitem(health._CHECKS, "solver", fails)
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 1
+    assert "BROKEN" in result.stdout
+    assert "CP-SAT answered UNKNOWN" in result.stdout
