@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -165,14 +165,28 @@ def _is_default(workload: Workload, name: str) -> bool:
 
 
 def common_reasons(
-    plan: Plan, workload: Workload, cluster: Cluster, space: SearchSpace
+    plan: Plan,
+    workload: Workload,
+    cluster: Cluster,
+    space: SearchSpace,
+    algorithms: Collection[str],
+    own: Callable[[Layout, Workload], list[str]],
+    *,
+    fp8_cache: bool = False,
 ) -> list[str]:
-    """Why no launcher of this kind runs the plan: missing calls, mixed placement, broken rules.
+    """Why a launcher cannot run the plan: missing calls, mixed placement, broken rules, its own.
+
+    `algorithms` are those that the launcher's module writes; `own` gives the reasons of this
+    launcher alone, asked once the plan has every call; `fp8_cache` says that the module writes the
+    precision of the key-value cache.
 
     Assumed of all launchers here: one node group, the engine either on all of the actor's devices
     or on none, the critic and the reference on the actor's devices. Every rule of `space` is
     checked for every call, by the evaluator that the search uses.
     """
+    if workload.algorithm not in algorithms:
+        verb = "is" if len(algorithms) == 1 else "are"
+        return [f"only {' and '.join(algorithms)} {verb} exported, not {workload.algorithm}"]
     unwritten = [name for name in _UNWRITTEN if not _is_default(workload, name)]
     if unwritten:
         return [f"no setting is written for {', '.join(unwritten)} of the workload"]
@@ -217,7 +231,9 @@ def common_reasons(
     reasons += _unit_reasons(layout, calls, space)
     reasons += _micro_batch_reasons(layout, calls, workload, group, space)
     reasons += _reward_reasons(layout, calls, space)
-    return reasons
+    if workload.kv_cache_dtype != "bf16" and not fp8_cache:
+        reasons.append(f"no setting is written for a {workload.kv_cache_dtype} key-value cache")
+    return reasons + own(layout, workload)
 
 
 def _unit_reasons(layout: Layout, calls: list[Call], space: SearchSpace) -> list[str]:

@@ -58,17 +58,11 @@ class NemoRl:
 
     def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
         """Reasons why NeMo RL cannot run the plan; empty when it can."""
-        if workload.algorithm not in _EXAMPLES:
-            return [f"only {' and '.join(_EXAMPLES)} are exported, not {workload.algorithm}"]
         layout = layout_of(plan)
         space = load_space("nemo-rl-dtensor" if _is_dtensor(layout) else "nemo-rl-megatron")
-        reasons = common_reasons(plan, workload, cluster, space)
-        if "actor_train" not in layout.strategies:
-            return reasons
-        reasons += _workload_reasons(workload, layout)
-        if len({forward.micro_batch_sequences for forward in _logprob_strategies(layout)}) > 1:
-            reasons.append("old and reference log-probs differ in micro_batch_sequences")
-        return reasons
+        return common_reasons(
+            plan, workload, cluster, space, _EXAMPLES, _own_reasons, fp8_cache=True
+        )
 
     def read(
         self, files: Mapping[str, str], overrides: Sequence[str], context: Context
@@ -106,8 +100,10 @@ class NemoRl:
         return {CONFIG_FILE: intro + text, SCRIPT_FILE: script}
 
 
-def _workload_reasons(workload: Workload, layout: Layout) -> list[str]:
+def _own_reasons(layout: Layout, workload: Workload) -> list[str]:
     reasons = []
+    if len({forward.micro_batch_sequences for forward in _logprob_strategies(layout)}) > 1:
+        reasons.append("old and reference log-probs differ in micro_batch_sequences")
     if workload.old_logprobs == "engine":
         reasons.append("old log-probs cannot come from the engine; use recompute or skip")
     if workload.old_logprobs == "skip" and workload.algorithm == "ppo":

@@ -10,6 +10,7 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.launchers.key_lists import load_keys
+from planner.launchers.nemo_rl_backends import off, read_dtensor, read_megatron
 from planner.launchers.nemo_rl_sources import given_settings
 from planner.launchers.reading import CallFields, Context, ReadConfig, Reader, budget_sequences
 from planner.launchers.settings import Broken, Settings
@@ -234,7 +235,7 @@ class _NemoRl:
         self.reader.put("rewards", CallFields(fields, keys), mesh)
 
     def _trained(self, owner: str, split: bool, megatron: bool) -> CallFields:
-        layout = self._megatron(owner) if megatron else self._dtensor(owner)
+        layout = read_megatron(self.s, owner) if megatron else read_dtensor(self.s, owner)
         s = self.s
         offload = f"{owner}.offload_optimizer_for_logprob"
         layout.fields["offload"] = "all"
@@ -288,81 +289,6 @@ class _NemoRl:
         base = train.but(CallFields({"recompute": "none"}, {}))
         return base.but(self._micro("policy", "logprob_mb_tokens", "policy.logprob_batch_size"))
 
-    def _megatron(self, owner: str) -> CallFields:
-        s, section = self.s, f"{owner}.megatron_cfg"
-        names = {
-            "tp": "tensor_model_parallel_size",
-            "pp": "pipeline_model_parallel_size",
-            "cp": "context_parallel_size",
-            "ep": "expert_model_parallel_size",
-            "etp": "expert_tensor_parallel_size",
-        }
-        keys = {field: f"{section}.{name}" for field, name in names.items()}
-        fields: dict[str, Any] = {field: s.integer(key, 1) for field, key in keys.items()}
-        keys |= {
-            "first_stage_layers": f"{section}.num_layers_in_first_pipeline_stage",
-            "last_stage_layers": f"{section}.num_layers_in_last_pipeline_stage",
-            "sequence_parallel": f"{section}.sequence_parallel",
-            "recompute": f"{section}.activation_checkpointing",
-            "optimizer_on_cpu": f"{section}.optimizer.optimizer_cpu_offload",
-            "dtype": f"{section}.fp8_cfg.enabled",
-        }
-        for field in ("first_stage_layers", "last_stage_layers"):
-            fields[field] = s.integer(keys[field], 0, low=0)
-        for field in ("sequence_parallel", "optimizer_on_cpu"):
-            fields[field] = s.flag(keys[field])
-        fields["dtype"] = "fp8" if s.flag(keys["dtype"]) else "bf16"
-        fields["recompute"] = "none"
-        granularity = s.text(f"{section}.recompute_granularity", "full")
-        if s.flag(keys["recompute"]):
-            if granularity not in ("full", "selective"):
-                raise InputError(
-                    f"{granularity!r} is not full or selective",
-                    where=s.where(f"{section}.recompute_granularity"),
-                )
-            fields["recompute"] = granularity
-        fraction = f"{section}.optimizer.optimizer_offload_fraction"
-        if fields["optimizer_on_cpu"]:
-            s.not_modelled(fraction, "priced as all of the optimizer", lambda v: v in (1, 1.0))
-        s.raw(fraction)
-        s.not_modelled(f"{section}.peft.enabled", "LoRA: priced as full fine-tuning", _off)
-        s.not_modelled(
-            f"{section}.fine_grained_activation_offloading", "activation offload: not priced", _off
-        )
-        s.not_modelled(
-            f"{section}.use_fused_linear_logprobs", "fused output head: not priced", _off
-        )
-        s.not_modelled(
-            f"{section}.optimizer.use_distributed_optimizer", "priced with it", lambda v: v is True
-        )
-        return CallFields(fields | {"zero_stage": 1}, keys)
-
-    def _dtensor(self, owner: str) -> CallFields:
-        s, section = self.s, f"{owner}.dtensor_cfg"
-        keys = {
-            "tp": f"{section}.tensor_parallel_size",
-            "cp": f"{section}.context_parallel_size",
-            "recompute": f"{section}.activation_checkpointing",
-            "sequence_parallel": f"{section}.sequence_parallel",
-        }
-        s.not_modelled(f"{section}.cpu_offload", "CPU offload of FSDP2: not priced", _off)
-        s.not_modelled(f"{section}.lora_cfg.enabled", "LoRA: priced as full fine-tuning", _off)
-        s.not_modelled(
-            f"{section}.expert_parallel_size", "priced without", lambda v: v in (None, 1)
-        )
-        s.not_modelled(f"{section}.dp_replicate_size", "priced without", lambda v: v in (None, 1))
-        return CallFields(
-            {
-                "tp": s.integer(keys["tp"], 1),
-                "cp": s.integer(keys["cp"], 1),
-                "recompute": "full" if s.flag(keys["recompute"]) else "none",
-                "sequence_parallel": s.flag(keys["sequence_parallel"]),
-                "zero_stage": 3,
-                "dtype": "bf16",
-            },
-            keys,
-        )
-
     def _engine(self, mesh: Mesh) -> dict[str, Any]:
         s, root = self.s, "policy.generation"
         keys = {
@@ -374,7 +300,7 @@ class _NemoRl:
             "dtype": f"{root}.vllm_cfg.precision",
         }
         s.not_modelled(f"{root}.backend", "priced as vllm", lambda v: v in ("vllm", None))
-        s.not_modelled(f"{root}.vllm_cfg.enforce_eager", "priced with CUDA graphs", _off)
+        s.not_modelled(f"{root}.vllm_cfg.enforce_eager", "priced with CUDA graphs", off)
         fields: dict[str, Any] = {name: s.integer(keys[name], 1) for name in ("tp", "pp", "ep")}
         fields["memory_fraction"] = s.number(keys["memory_fraction"])
         if not 0 < fields["memory_fraction"] <= 1:
@@ -399,10 +325,6 @@ class _NemoRl:
         values = train.but(CallFields({"recompute": "none"}, {}))
         self.reader.put("values", values, mesh)
         return {"critic_optimizer_steps": own if own != steps else None}
-
-
-def _off(value: Any) -> bool:
-    return value in (None, False, 0, "false", "0")
 
 
 def _any(value: Any) -> bool:

@@ -50,20 +50,9 @@ class OpenRlhf:
 
     def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
         """Reasons why OpenRLHF cannot run the plan; empty when it can."""
-        if workload.algorithm not in ESTIMATORS:
-            return [f"only {' and '.join(ESTIMATORS)} are exported, not {workload.algorithm}"]
-        reasons = common_reasons(plan, workload, cluster, load_space("openrlhf"))
-        if workload.old_logprobs not in ("recompute", "either"):
-            reasons.append("old log-probs are always recomputed; use old_logprobs recompute")
-        if workload.kv_cache_dtype != "bf16":
-            reasons.append("there is no flag for the key-value cache's precision")
-        steps = workload.critic_optimizer_steps
-        if steps is not None and steps != workload.optimizer_steps:
-            reasons.append("actor and critic have the same train.batch_size")
-        critic = layout_of(plan).get("critic_train")
-        if critic is not None and critic != layout_of(plan).train:
-            reasons.append("actor and critic share DeepSpeed's and the microbatch's settings")
-        return reasons + _forward_reasons(layout_of(plan))
+        return common_reasons(
+            plan, workload, cluster, load_space("openrlhf"), ESTIMATORS, _own_reasons
+        )
 
     def read(
         self, files: Mapping[str, str], overrides: Sequence[str], context: Context
@@ -93,6 +82,19 @@ class OpenRlhf:
             before,
         )
         return {SCRIPT_FILE: script}
+
+
+def _own_reasons(layout: Layout, workload: Workload) -> list[str]:
+    reasons = []
+    if workload.old_logprobs not in ("recompute", "either"):
+        reasons.append("old log-probs are always recomputed; use old_logprobs recompute")
+    steps = workload.critic_optimizer_steps
+    if steps is not None and steps != workload.optimizer_steps:
+        reasons.append("actor and critic have the same train.batch_size")
+    critic = layout.get("critic_train")
+    if critic is not None and critic != layout.train:
+        reasons.append("actor and critic share DeepSpeed's and the microbatch's settings")
+    return reasons + _forward_reasons(layout)
 
 
 def _forward_reasons(layout: Layout) -> list[str]:

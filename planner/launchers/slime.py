@@ -61,22 +61,10 @@ class Slime:
 
     def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
         """Reasons why slime cannot run the plan; empty when it can."""
-        if workload.algorithm != "grpo":
-            return [f"only grpo is exported, not {workload.algorithm}"]
-        reasons = common_reasons(plan, workload, cluster, load_space("slime"))
-        if workload.epochs > 1:
-            reasons.append(f"a rollout is trained on once, not {workload.epochs} times")
-        if workload.old_logprobs == "skip":
-            reasons.append("slime always has old log-probs; use old_logprobs recompute or engine")
-        if "reward" in workload.models:
-            reasons.append("reward models are served apart (--rm-url), which is not planned for")
-        if workload.kv_cache_dtype != "bf16":
-            reasons.append("an fp8 key-value cache is not exported")
-        layout = layout_of(plan)
-        forwards = [layout.get(name) for name in ("old_logprobs", "reference_logprobs")]
-        if len({each.micro_batch_sequences for each in forwards if each is not None}) > 1:
-            reasons.append("old and reference log-probs differ in micro_batch_sequences")
-        return reasons
+        algorithms = self.capabilities.algorithms
+        return common_reasons(
+            plan, workload, cluster, load_space("slime"), algorithms, _own_reasons
+        )
 
     def read(
         self, files: Mapping[str, str], overrides: Sequence[str], context: Context
@@ -105,6 +93,20 @@ class Slime:
             _BEFORE,
         )
         return {SCRIPT_FILE: script}
+
+
+def _own_reasons(layout: Layout, workload: Workload) -> list[str]:
+    reasons = []
+    if workload.epochs > 1:
+        reasons.append(f"a rollout is trained on once, not {workload.epochs} times")
+    if workload.old_logprobs == "skip":
+        reasons.append("slime always has old log-probs; use old_logprobs recompute or engine")
+    if "reward" in workload.models:
+        reasons.append("reward models are served apart (--rm-url), which is not planned for")
+    forwards = [layout.get(name) for name in ("old_logprobs", "reference_logprobs")]
+    if len({each.micro_batch_sequences for each in forwards if each is not None}) > 1:
+        reasons.append("old and reference log-probs differ in micro_batch_sequences")
+    return reasons
 
 
 def _flags(layout: Layout, workload: Workload, cluster: Cluster) -> dict[str, Any]:

@@ -83,29 +83,8 @@ class Trl:
 
     def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
         """Reasons why TRL cannot run the plan; empty when it can."""
-        if workload.algorithm != "grpo":
-            return [f"only grpo is exported, not {workload.algorithm}"]
-        reasons = common_reasons(plan, workload, cluster, load_space("trl"))
-        layout = layout_of(plan)
-        if "reward" in workload.models:
-            reasons.append("reward models run inside the trainer, which is not planned for")
-        if workload.old_logprobs == "engine":
-            reasons.append("old log-probs come from the trainer; use recompute or skip")
-        if workload.kv_cache_dtype != "bf16":
-            reasons.append("the colocated engine has no setting for the key-value cache")
-        if "actor_train" not in layout.strategies:
-            return reasons
-        train = layout.train
-        part = workload.sequences_per_step // workload.optimizer_steps
-        if part % (train.dp * train.micro_batch_sequences):
-            reasons.append(f"{part} sequences do not make whole gradient accumulation steps")
-        for name in ("old_logprobs", "reference_logprobs"):
-            forward = layout.get(name)
-            if forward is None:
-                continue
-            if forward.micro_batch_sequences != train.micro_batch_sequences:
-                reasons.append(f"{name} and actor_train must have the same micro_batch_sequences")
-        return reasons
+        algorithms = self.capabilities.algorithms
+        return common_reasons(plan, workload, cluster, load_space("trl"), algorithms, _own_reasons)
 
     def read(
         self, files: Mapping[str, str], overrides: Sequence[str], context: Context
@@ -154,6 +133,25 @@ class Trl:
             flags = flag_lines(_server(layout, workload))
             files[SERVER_FILE] = _SERVER.substitute(header=intro, flags=flags)
         return files
+
+
+def _own_reasons(layout: Layout, workload: Workload) -> list[str]:
+    reasons = []
+    if "reward" in workload.models:
+        reasons.append("reward models run inside the trainer, which is not planned for")
+    if workload.old_logprobs == "engine":
+        reasons.append("old log-probs come from the trainer; use recompute or skip")
+    train = layout.train
+    part = workload.sequences_per_step // workload.optimizer_steps
+    if part % (train.dp * train.micro_batch_sequences):
+        reasons.append(f"{part} sequences do not make whole gradient accumulation steps")
+    for name in ("old_logprobs", "reference_logprobs"):
+        forward = layout.get(name)
+        if forward is None:
+            continue
+        if forward.micro_batch_sequences != train.micro_batch_sequences:
+            reasons.append(f"{name} and actor_train must have the same micro_batch_sequences")
+    return reasons
 
 
 def _yaml(content: dict[str, Any]) -> str:

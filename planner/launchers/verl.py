@@ -52,21 +52,10 @@ class Verl:
 
     def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
         """Reasons why verl cannot run the plan; empty when it can."""
-        if workload.algorithm not in _ESTIMATORS:
-            return [f"only {' and '.join(_ESTIMATORS)} are exported, not {workload.algorithm}"]
-        space = load_space("verl-megatron" if _is_megatron(plan) else "verl-fsdp")
-        reasons = common_reasons(plan, workload, cluster, space)
-        if workload.old_logprobs == "skip":
-            reasons.append("verl always has old log-probs; use old_logprobs recompute or engine")
-        for model in workload.models.values():
-            if not model.name.isprintable():
-                reasons.append(f"the model name {model.name!r} has a line break or control code")
-        if workload.prompts_per_step % workload.optimizer_steps:
-            reasons.append(
-                f"{workload.prompts_per_step} prompts do not divide by "
-                f"{workload.optimizer_steps} optimizer steps"
-            )
-        return reasons + _critic_step_reasons(plan, workload) + _padded_critic_reasons(plan)
+        space = load_space("verl-megatron" if _is_megatron(layout_of(plan)) else "verl-fsdp")
+        return common_reasons(
+            plan, workload, cluster, space, _ESTIMATORS, _own_reasons, fp8_cache=True
+        )
 
     def read(
         self, files: Mapping[str, str], overrides: Sequence[str], context: Context
@@ -78,7 +67,7 @@ class Verl:
         self, assignment: Assignment, workload: Workload, cluster: Cluster
     ) -> dict[str, Any]:
         """verl's keys that carry the assignment."""
-        keys = _keys(layout_of(assignment), workload, megatron=_is_megatron(assignment))
+        keys = _keys(layout_of(assignment), workload)
         return {key.removeprefix("+"): value for key, value in keys.items()}
 
     def write(self, plan: Plan, workload: Workload, cluster: Cluster) -> LaunchFiles:
@@ -87,7 +76,7 @@ class Verl:
         if reasons:
             raise refuse(self, reasons)
         layout = layout_of(plan)
-        keys = _keys(layout, workload, megatron=_is_megatron(plan))
+        keys = _keys(layout, workload)
         intro = header(self, plan, workload)
         body = yaml.safe_dump(config_yaml(keys), sort_keys=False, allow_unicode=True, width=100)
         return {
@@ -97,13 +86,28 @@ class Verl:
         }
 
 
-def _critic_step_reasons(plan: Plan, workload: Workload) -> list[str]:
+def _own_reasons(layout: Layout, workload: Workload) -> list[str]:
+    reasons = []
+    if workload.old_logprobs == "skip":
+        reasons.append("verl always has old log-probs; use old_logprobs recompute or engine")
+    for model in workload.models.values():
+        if not model.name.isprintable():
+            reasons.append(f"the model name {model.name!r} has a line break or control code")
+    if workload.prompts_per_step % workload.optimizer_steps:
+        reasons.append(
+            f"{workload.prompts_per_step} prompts do not divide by "
+            f"{workload.optimizer_steps} optimizer steps"
+        )
+    return reasons + _critic_step_reasons(layout, workload) + _padded_critic_reasons(layout)
+
+
+def _critic_step_reasons(layout: Layout, workload: Workload) -> list[str]:
     steps = workload.critic_optimizer_steps
     if steps is None or "critic" not in workload.models:
         return []
     if workload.prompts_per_step % steps:
         return [f"{workload.prompts_per_step} prompts do not divide by {steps} critic steps"]
-    if plan.assignment.staleness > 0 and steps % workload.optimizer_steps:
+    if layout.staleness > 0 and steps % workload.optimizer_steps:
         # separate_async trains on one minibatch of the actor's at a time.
         return [
             f"{steps} critic steps are not a multiple of {workload.optimizer_steps} actor steps, "
@@ -112,24 +116,24 @@ def _critic_step_reasons(plan: Plan, workload: Workload) -> list[str]:
     return []
 
 
-def _padded_critic_reasons(plan: Plan) -> list[str]:
-    layout = layout_of(plan)
+def _padded_critic_reasons(layout: Layout) -> list[str]:
     train, values = layout.get("critic_train"), layout.get("values")
-    if train is None or values is None or values.packing or not _is_megatron(plan):
+    if train is None or values is None or values.packing or not _is_megatron(layout):
         return []
     if train.micro_batch_sequences == values.micro_batch_sequences:
         return []
     return ["values and critic_train must have the same micro_batch_sequences when padded"]
 
 
-def _is_megatron(plan: Plan | Assignment) -> bool:
+def _is_megatron(layout: Layout) -> bool:
     """FSDP shards weights over all ranks (ZeRO stage 3); Megatron's optimizer is stage 1."""
-    train = layout_of(plan).get("actor_train")
+    train = layout.get("actor_train")
     return train is None or train.zero_stage < 3
 
 
-def _keys(layout: Layout, workload: Workload, *, megatron: bool) -> dict[str, Any]:
+def _keys(layout: Layout, workload: Workload) -> dict[str, Any]:
     """Dotted key -> value; a leading + adds a key to one of verl's open sections."""
+    megatron = _is_megatron(layout)
     keys: dict[str, Any] = {"model_engine": "megatron"} if megatron else {}
     keys |= {
         "algorithm.adv_estimator": _ESTIMATORS[workload.algorithm],
