@@ -10,6 +10,7 @@ from planner.schema import (
     BlockDiffusion,
     DType,
     EnvironmentSpec,
+    GradientExchange,
     Schema,
     Speculation,
     TurnSpec,
@@ -114,6 +115,7 @@ class ProblemFile(Schema):
     turns: TurnSpec | None = None
     block_diffusion: BlockDiffusion | None = None
     speculation: Speculation | None = None
+    gradient_exchange: GradientExchange | None = None
     lora_rank: NonNegativeInt | None = None
     max_staleness: Staleness | None = None
     dtypes: DtypesFile = DtypesFile()

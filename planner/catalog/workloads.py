@@ -192,6 +192,7 @@ def _settings(read: ProblemFile, notes: list[str]) -> dict[str, Any]:
         "turns": read.turns,
         "block_diffusion": read.block_diffusion,
         "speculation": read.speculation,
+        "gradient_exchange": read.gradient_exchange,
     }
     for name, value in special.items():
         if value is not None:

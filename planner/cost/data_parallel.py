@@ -21,6 +21,9 @@ _CPU_PARAMETERS_PER_S = 2e9
 # To the host and back: gradients in fp32, weights in bf16.
 _CPU_TRANSFER_BYTES = 4.0 + 2.0
 _FIRST_SHARDING_WEIGHTS = 3
+# Compressing a gradient reads it and the residual, writes the residual, and writes the gradient
+# again when it has come back; residuals are bf16.
+_RESIDUAL_BYTES = 2.0
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,16 @@ def gradient_sync_s(
     microbatch gathers the weights for both passes and reduces its gradients, hiding behind its own
     computation. `dp_overlap` is the share of the window that can hide anything; what is hidden
     still slows computation by `dp_interference` of its time; the last layer cannot hide.
+
+    `Workload.gradient_exchange`: compressed gradients are fewer bytes and a pass to compress them;
+    replicas of the whole state exchange once in `local_steps`; delayed gradients have the passes
+    of all microbatches to hide behind.
     """
-    framework = context.framework
+    framework, exchange = context.framework, context.workload.gradient_exchange
     sharded = s.zero_stage >= _FIRST_SHARDING_WEIGHTS
-    gradient_bytes = framework.value("gradient_reduce_bytes")
+    gradient_bytes = framework.value("gradient_reduce_bytes") / exchange.compression
+    delayed = exchange.delayed & ~sharded
+    among_replicas = 1.0 / exchange.local_steps
     worst = np.zeros(len(s))
     for stage in STAGES:
         depth = np.maximum(layers[stage], 1.0)
@@ -92,9 +101,12 @@ def gradient_sync_s(
         if context.workload.lora_rank:
             # Gradients and new weights are those of the adapters alone, a per cent or so.
             reduce, back, across = (np.zeros_like(x) for x in (reduce, back, across))
-        once = np.where(s.zero_stage == 0, reduce, reduce + across) + back
+        across = across * among_replicas
+        once = np.where(s.zero_stage == 0, among_replicas * (reduce + back), reduce + across + back)
         total = np.where(sharded, 2.0 * gather + reduce + across, once)
-        exposed = _exposed(context, total, window_s[stage], depth)
+        window = np.where(delayed, window_s[stage] * microbatches, window_s[stage])
+        exposed = _exposed(context, total, window, np.where(delayed, np.inf, depth))
+        exposed = exposed + _compression_s(context, s, parameters, stage)
         worst = np.maximum(worst, exposed * np.where(sharded, microbatches, 1.0))
     ranks = np.where(s.zero_stage >= 1, groups.dense_shard.members - 1.0, 0.0)
     return worst + framework.value("dp_latency_per_rank_s") * ranks
@@ -171,6 +183,23 @@ def _exposed(
     room = context.framework.value("dp_overlap") * window_s
     hidden = np.minimum(seconds * (1.0 - 1.0 / layers), room)
     return np.asarray(seconds - hidden * (1.0 - context.framework.value("dp_interference")))
+
+
+def _compression_s(
+    context: CallContext, s: StrategyArrays, parameters: StageParameters, stage: str
+) -> FloatArray:
+    """Compressing and restoring the gradients of a stage once, by memory traffic, shape [n]."""
+    exchange = context.workload.gradient_exchange
+    trained = parameters.adapters or parameters
+    if exchange.compression == 1.0:
+        return np.zeros(len(s))
+    nbytes = 2.0 * (context.framework.value("gradient_reduce_bytes") + _RESIDUAL_BYTES)
+    device = context.group.device
+    rate = device.memory_bandwidth_bytes_per_s * device.memory_efficiency
+    seconds = (trained.dense[stage] + trained.expert[stage]) * nbytes / rate
+    alone = parameters.dense_shards == 1.0
+    often = np.where(s.zero_stage == 0, 1.0 / exchange.local_steps, 1.0)
+    return np.where(alone, 0.0, seconds * often)
 
 
 def _across_shards_s(

@@ -120,7 +120,8 @@ def _data(
     stages = form_stages(context, s)
     parameters = stage_parameters(context, s, stages)
     trained = parameters.adapters or parameters
-    gradient = context.framework.value("gradient_reduce_bytes")
+    exchange = context.workload.gradient_exchange
+    gradient = context.framework.value("gradient_reduce_bytes") / exchange.compression
     weight = context.framework.value("gather_bytes_per_parameter")
     sharded = s.zero_stage >= 3
     gathers = np.where(sharded, (2.0 if train else 1.0) * passes, 0.0)
@@ -129,10 +130,12 @@ def _data(
     if train:
         # An all-reduce sends gradients twice; with a sharded optimizer new weights come back.
         back = np.select([s.zero_stage == 0, s.zero_stage < 3], [gradient, weight], 0.0)
-        reductions = np.where(sharded, passes, steps)
-        sent = sent + (reductions * gradient + steps * back) * _over_replicas(trained)
-        rounds = rounds + np.where(sharded, passes * context.model.num_layers / s.pp, steps)
-        rounds = rounds + steps * (s.zero_stage < 3)
+        # Replicas of the whole state exchange once in so many steps.
+        often = np.where(s.zero_stage == 0, steps / exchange.local_steps, steps)
+        reductions = np.where(sharded, passes, often)
+        sent = sent + (reductions * gradient + often * back) * _over_replicas(trained)
+        rounds = rounds + np.where(sharded, passes * context.model.num_layers / s.pp, often)
+        rounds = rounds + often * (s.zero_stage < 3)
     return sent, rounds * (parameters.dense_shards - 1.0)
 
 

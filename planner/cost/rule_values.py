@@ -63,6 +63,8 @@ CALL_NAMES: dict[str, str] = {
     "scale_up_domain_devices": "devices that the scale-up network joins",
     "cluster_devices": "devices of the whole cluster",
     "placement": "text: 'colocated', 'disaggregated', or 'free' when not yet decided",
+    "gradient_compression": "gradient bytes over bytes that replicas exchange; 1 = whole gradients",
+    "local_steps": "optimizer steps between exchanges of replicas; 1 = in every step",
     "staleness": "versions that a sample may be behind; 0 when not yet decided",
 }
 RULE_NAMES: dict[str, str] = STRATEGY_NAMES | CALL_NAMES
@@ -107,6 +109,8 @@ def call_values(
         "scale_up_domain_devices": group.device.scale_up_domain_devices,
         "cluster_devices": group.devices if cluster_devices is None else cluster_devices,
         "placement": placement,
+        "gradient_compression": workload.gradient_exchange.compression,
+        "local_steps": workload.gradient_exchange.local_steps,
         "staleness": staleness,
     }
 

@@ -15,6 +15,8 @@ from planner.cost.pipeline import KINDS, STAGES, Stages
 from planner.cost.shapes import kv_heads_per_rank, vocabulary_per_rank
 
 _FROZEN_WEIGHT_BYTES = 2.0  # bf16
+_RESIDUAL_BYTES = 2.0  # bf16, of a compressed gradient
+_OUTER_STATE_BYTES = 8.0  # fp32 weights of the last exchange and the outer optimizer's momentum
 FROZEN_BASE = "frozen_base_bytes_per_parameter"
 
 
@@ -108,6 +110,9 @@ def training_state(
     Megatron distributed optimizer this is 6 + 12 / d. With adapters the frozen base has
     `frozen_base_bytes_per_parameter` (bf16 unless the framework says else) and nothing beside.
     Where ZeRO shards inside groups (`shard_limit`), d is no larger than those.
+
+    A compressed gradient keeps what it left out beside it, a delayed one is there twice, and
+    replicas that exchange once in several steps keep the outer optimizer's state on the host.
     """
     framework = context.framework
     most = shard_limit(context, s)
@@ -120,11 +125,15 @@ def training_state(
     optimizer = updated * framework.value("optimizer_bytes_per_parameter")
     weights = _held(parameters, stage, s.zero_stage >= 3, most)
     gradients = _held(parameters, stage, s.zero_stage >= 2, most)
+    exchange = context.workload.gradient_exchange
+    gradient_bytes = framework.value("gradient_bytes_per_parameter") * (1.0 + exchange.delayed)
+    gradient_bytes += _RESIDUAL_BYTES * (exchange.compression > 1.0)
+    outer = _OUTER_STATE_BYTES * updated * (exchange.local_steps > 1)
     return StateBytes(
         weights=frozen + weights * framework.value("weight_bytes_per_parameter"),
-        gradients=gradients * framework.value("gradient_bytes_per_parameter"),
+        gradients=gradients * gradient_bytes,
         optimizer=np.where(s.optimizer_on_cpu, 0.0, optimizer),
-        host_optimizer=np.where(s.optimizer_on_cpu, optimizer, 0.0),
+        host_optimizer=np.where(s.optimizer_on_cpu, optimizer, 0.0) + outer,
         optimizer_parameters=updated,
     )
 

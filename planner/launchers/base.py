@@ -154,7 +154,7 @@ def layout_of(plan: Plan | Assignment) -> Layout:
 _UNWRITTEN = (
     *("acceptance", "oversampling", "kept_fraction", "token_budget", "replay_sequences"),
     "partial_rollout",
-    *("critic_epochs", "turns", "block_diffusion", "speculation"),
+    *("critic_epochs", "turns", "block_diffusion", "speculation", "gradient_exchange"),
 )
 """Fields of a workload that change the run and that no launcher module writes."""
 

@@ -132,6 +132,25 @@ class Speculation(Schema):
     """Time of one draft step over that of a decode step of the policy with as many sequences."""
 
 
+class GradientExchange(Schema):
+    """How data-parallel replicas of a trained model agree on their weights.
+
+    The defaults exchange every gradient whole in every optimizer step. What departs from them
+    changes the optimizer's arithmetic, so it is a property of the run and not a choice of layout.
+    """
+
+    compression: Annotated[float, Field(ge=1, le=10_000)] = 1.0
+    """Bytes of a gradient over the bytes that travel: quantisation, or the largest entries with
+    their indices. What was left out is added to the next gradient (error feedback)."""
+    local_steps: Annotated[int, Field(ge=1, le=100_000)] = 1
+    """Optimizer steps between two exchanges of ranks that hold replicas of the whole state; in
+    between each goes on alone (DiLoCo, arXiv:2311.08105). Ranks that share one state by ZeRO
+    still exchange in every step."""
+    delayed: bool = False
+    """True: a step applies the gradients of the step before (asynchronous data parallelism), so
+    the exchange has a whole step to hide behind. ZeRO stages below 3."""
+
+
 class Workload(Schema):
     """One RL iteration to be planned."""
 
@@ -189,6 +208,8 @@ class Workload(Schema):
     """How a block-diffusion model decodes and trains; null: autoregressive."""
     speculation: Speculation | None = None
     """Speculative decoding; null: every pass gives one token."""
+    gradient_exchange: GradientExchange = GradientExchange()
+    """What data-parallel replicas exchange, and how often."""
     max_staleness: Staleness = 1
     """How many versions behind the policy a sample may be: plans with 0..max are considered."""
     lora_rank: NonNegativeInt = 0

@@ -44,6 +44,15 @@ def workload_notes(workload: Workload, calls: tuple[Call, ...]) -> list[str]:
             f"new and {later.repeated_tokens:,.0f} repeated tokens are prefilled; a waiting "
             "trajectory keeps its cache"
         )
+    exchange = workload.gradient_exchange
+    if exchange.compression > 1.0 or exchange.local_steps > 1 or exchange.delayed:
+        notes.append(
+            "replicas exchange "
+            + ("the gradients of the step before, " if exchange.delayed else "")
+            + f"1/{exchange.compression:g} of a gradient's bytes every "
+            f"{exchange.local_steps} optimizer step{'s' * (exchange.local_steps > 1)}: no RL run "
+            "with it is published, so compare rewards with whole gradients first"
+        )
     mode = decode_mode(workload)
     if mode.rows > 1.0:
         notes.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.catalog.hardware import parse_cluster
-from planner.schema import Assignment, Mesh, Prediction, Strategy, Workload
+from planner.schema import Assignment, Cluster, Mesh, Prediction, Strategy, Workload
 from planner.simulate.evaluate import evaluate
 from planner.workload.algorithms import build_graph
 from planner.workload.graph import calls_in_order
@@ -13,10 +13,10 @@ Given = tuple[int, int, Strategy]
 
 
 def price(
-    workload: Workload, cluster: str, layouts: dict[str, Given], *, staleness: int = 0
+    workload: Workload, cluster: str | Cluster, layouts: dict[str, Given], *, staleness: int = 0
 ) -> Prediction:
     """The workload with every call laid out as its name, role or kind says, in this order."""
-    machine = parse_cluster(cluster)
+    machine = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     group = machine.groups[0]
     meshes, strategies = {}, {}
     for call in calls_in_order(build_graph(workload)):
