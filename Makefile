@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CASES ?= tests/cases
 EXAMPLE := examples/grpo-qwen3-30b-a3b-4x8-h100.yaml
 
-.PHONY: plan test check wheel-check test-launchers bench accuracy format clean
+.PHONY: plan test check wheel-check test-launchers test-browser bench accuracy format clean
 
 # Installs once for every change of pyproject.toml.
 $(VENV)/.installed: pyproject.toml
@@ -42,6 +42,13 @@ test-launchers: $(VENV)/.installed
 	PYTHON=$(PYTHON) tools/launcher_env.sh .launcher-venv
 	RLMPLAN_LAUNCHER_PYTHON=$(CURDIR)/.launcher-venv/bin/python \
 		$(BIN)/python -m pytest -o addopts="" -q -m launcher
+
+# The HTML report in headless Chromium: the one at hand (CHROMIUM=...), or Debian's, if it installs.
+test-browser: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'playwright>=1.40,<2'
+	command -v chromium >/dev/null || test -n "$$CHROMIUM" || { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } || true
+	$(BIN)/python -m pytest -o addopts="" -q -rs -m browser
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[distil]'

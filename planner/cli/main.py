@@ -22,6 +22,7 @@ from planner.cli import (
     pareto,
     plan,
     replan,
+    report,
     simulate,
     validate,
     workloads,
@@ -65,6 +66,7 @@ replan.register(app)
 init.register(app)
 detect.register(app)
 doctor.register(app)
+report.register(app)
 simulate.register(app)
 export.register(app)
 check.register(app)

@@ -170,6 +170,13 @@ def plan(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for the report as one HTML page (needs rlmplan[report]).",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -186,6 +193,11 @@ def plan(
     from planner.cli.files import named_file
 
     named_file(trace, "--trace")
+    named_file(html, "--html")
+    if html is not None:
+        from planner.report.figures import graph_objects
+
+        graph_objects()
     roles = {"actor": actor, "critic": critic, "reward": reward, "reference": reference}
     roles |= _by_role(model or [])
     problem = problem_from(
@@ -242,6 +254,10 @@ def plan(
     )
     if output is not None:
         _write(plan_set, output)
+    if html is not None:
+        from planner.cli.report import write_report
+
+        write_report(plan_set, html)
     if trace is not None:
         _write_trace(plan_set, trace)
     if json:
