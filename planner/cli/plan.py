@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.cli import options
 from planner.cli.files import output_folder
 from planner.errors import InputError
 
 if TYPE_CHECKING:
     from planner.schema import PlanSet
 
-WORKLOAD = "Workload (instead of a file, or to override it)"
-SEARCH = "Search"
 OUTPUT = "Output"
 
 
@@ -28,133 +27,61 @@ def plan(
         Path | None,
         typer.Argument(help="Problem file (YAML): workload and cluster. See examples/."),
     ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="A named workload with its cluster (`rlmplan workloads list`).",
-            rich_help_panel=WORKLOAD,
-        ),
-    ] = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            help="grpo, ppo, dapo, ... (`rlmplan workloads list`).", rich_help_panel=WORKLOAD
-        ),
-    ] = None,
-    actor: Annotated[
-        str | None,
-        typer.Option(
-            help="Model: a config.json, a folder, a catalogue name or a cached Hugging Face id.",
-            rich_help_panel=WORKLOAD,
-        ),
-    ] = None,
-    critic: Annotated[str | None, typer.Option(rich_help_panel=WORKLOAD)] = None,
-    reward: Annotated[str | None, typer.Option(rich_help_panel=WORKLOAD)] = None,
-    reference: Annotated[str | None, typer.Option(rich_help_panel=WORKLOAD)] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="ROLE=MODEL for any other role (teacher, prm, env_llm, ...); repeatable.",
-            rich_help_panel=WORKLOAD,
-        ),
-    ] = None,
+    preset: options.Preset = None,
+    algorithm: options.Algorithm = None,
+    actor: options.Actor = None,
+    critic: options.Critic = None,
+    reward: options.Reward = None,
+    reference: options.Reference = None,
+    model: options.Model = None,
     cluster: Annotated[
         str | None,
-        typer.Option(help="NAME:NODESxDEVICES or a YAML file.", rich_help_panel=WORKLOAD),
+        typer.Option(help="NAME:NODESxDEVICES or a YAML file.", rich_help_panel=options.WORKLOAD),
     ] = None,
-    prompts: Annotated[
-        int | None, typer.Option(help="Prompts in a step.", rich_help_panel=WORKLOAD)
-    ] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="Responses for each prompt.", rich_help_panel=WORKLOAD)
-    ] = None,
-    prompt_mean: Annotated[
-        float | None, typer.Option(help="Mean prompt, tokens.", rich_help_panel=WORKLOAD)
-    ] = None,
-    prompt_max: Annotated[
-        int | None, typer.Option(help="Longest prompt, tokens.", rich_help_panel=WORKLOAD)
-    ] = None,
-    response_mean: Annotated[
-        float | None, typer.Option(help="Mean response, tokens.", rich_help_panel=WORKLOAD)
-    ] = None,
-    response_max: Annotated[
-        int | None, typer.Option(help="Longest response, tokens.", rich_help_panel=WORKLOAD)
-    ] = None,
-    lengths: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of response lengths (one a line, or JSON).", rich_help_panel=WORKLOAD
-        ),
-    ] = None,
-    optimizer_steps: Annotated[
-        int | None, typer.Option(help="Optimizer steps in an epoch.", rich_help_panel=WORKLOAD)
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(rich_help_panel=WORKLOAD)] = None,
-    kl_weight: Annotated[
-        float | None,
-        typer.Option(
-            help="KL weight; above zero the reference model runs.", rich_help_panel=WORKLOAD
-        ),
-    ] = None,
-    max_staleness: Annotated[
-        int | None,
-        typer.Option(
-            help="Versions that samples may lag: 0 is synchronous.", rich_help_panel=WORKLOAD
-        ),
-    ] = None,
-    space: Annotated[
-        str | None,
-        typer.Option(
-            help="Search space: any, a launcher's (rlmplan launchers --json), or a YAML file.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
-    launcher: Annotated[
-        str | None,
-        typer.Option(
-            help="Instead of --space: the best of a launcher's spaces.", rich_help_panel=SEARCH
-        ),
-    ] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            help="What plans are ranked by: step_time (default), tokens_per_s, "
-            "tokens_per_s_per_device, gpu_hours_to_tokens, cost_per_step, cost_to_tokens.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
-    tokens: Annotated[
-        float | None,
-        typer.Option(
-            help="Token budget (prompt and response) of ..._to_tokens and --max-cost, e.g. 1e9.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
+    prompts: options.Prompts = None,
+    samples: options.Samples = None,
+    prompt_mean: options.PromptMean = None,
+    prompt_max: options.PromptMax = None,
+    response_mean: options.ResponseMean = None,
+    response_max: options.ResponseMax = None,
+    lengths: options.Lengths = None,
+    optimizer_steps: options.OptimizerSteps = None,
+    epochs: options.Epochs = None,
+    kl_weight: options.KlWeight = None,
+    max_staleness: options.MaxStaleness = None,
+    space: options.Space = None,
+    launcher: options.Launcher = None,
+    objective: options.Objective = None,
+    tokens: options.Tokens = None,
     max_devices: Annotated[
-        int | None, typer.Option(help="Devices a plan may reserve.", rich_help_panel=SEARCH)
+        int | None, typer.Option(help="Devices a plan may reserve.", rich_help_panel=options.SEARCH)
     ] = None,
     max_step_time: Annotated[
-        float | None, typer.Option(help="Longest step, seconds.", rich_help_panel=SEARCH)
+        float | None, typer.Option(help="Longest step, seconds.", rich_help_panel=options.SEARCH)
     ] = None,
     max_cost_per_step: Annotated[
-        float | None, typer.Option(help="Dearest step, US dollars.", rich_help_panel=SEARCH)
+        float | None, typer.Option(help="Dearest step, US dollars.", rich_help_panel=options.SEARCH)
     ] = None,
     max_cost: Annotated[
         float | None,
         typer.Option(
-            help="Dearest run until --tokens are spent, US dollars.", rich_help_panel=SEARCH
+            help="Dearest run until --tokens are spent, US dollars.", rich_help_panel=options.SEARCH
         ),
     ] = None,
     top: Annotated[
         int | None,
         typer.Option(
-            min=1, max=100, help="Distinct plans at most (default 5).", rich_help_panel=SEARCH
+            min=1,
+            max=100,
+            help="Distinct plans at most (default 5).",
+            rich_help_panel=options.SEARCH,
         ),
     ] = None,
     deadline: Annotated[
         float | None,
         typer.Option(
-            help="Seconds after which the best plan so far is returned.", rich_help_panel=SEARCH
+            help="Seconds after which the best plan so far is returned.",
+            rich_help_panel=options.SEARCH,
         ),
     ] = None,
     json: Annotated[
@@ -199,7 +126,7 @@ def plan(
 
         graph_objects()
     roles = {"actor": actor, "critic": critic, "reward": reward, "reference": reference}
-    roles |= _by_role(model or [])
+    roles |= options.by_role(model or [])
     problem = problem_from(
         file,
         preset=preset,
@@ -266,19 +193,6 @@ def plan(
         _show(plan_set, details)
         if output is not None:
             typer.echo(f"Written to {output}")
-
-
-def _by_role(given: list[str]) -> dict[str, str | None]:
-    """Role -> model of each ROLE=MODEL; InputError for anything else."""
-    pairs = [text.partition("=") for text in given]
-    for text, (role, _, name) in zip(given, pairs, strict=True):
-        if not role.isidentifier() or not name:
-            raise InputError(
-                f"{text!r} is not ROLE=MODEL",
-                where="--model",
-                remedy="For example --model teacher=Qwen/Qwen3-32B.",
-            )
-    return {role: name for role, _, name in pairs}
 
 
 def _show(plan_set: PlanSet, details: int) -> None:
