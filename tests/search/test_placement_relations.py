@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from placement_problems import GB, brute_force, problem, random_problem, unit
 
@@ -42,6 +42,7 @@ def all_relations(sizes: list[int], total: int) -> set[int]:
 
 
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=5), st.integers(6, 8))
+@example([2, 2, 2, 3, 3], 6)
 @settings(max_examples=40, deadline=None)
 def test_maximal_relations_are_those_of_real_placements(sizes: list[int], total: int) -> None:
     instance = instance_of(sizes, total)

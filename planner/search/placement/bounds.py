@@ -11,14 +11,12 @@ These are the 'window energies' of energetic reasoning in cumulative scheduling 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from planner.search.placement.instance import Instance, Options
-
-FloatArray = npt.NDArray[np.float64]
+from planner.search.placement.instance import FloatArray, Instance, IntArray, Options
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,16 @@ def windows(instance: Instance) -> list[Window]:
     return found
 
 
+@dataclass(frozen=True)
+class Rest:
+    """What a mesh of a given size leaves to the meshes that must be apart from it."""
+
+    group: int
+    devices: int
+    events: FloatArray
+    """1 for each call on one of these meshes, else 0; shape [events]."""
+
+
 class Bounds:
     """Evaluates lower bounds on rows of durations and areas of one instance's events."""
 
@@ -79,14 +87,17 @@ class Bounds:
             ]
         ).reshape(n, len(instance.meshes))
 
-    def evaluate(self, duration_s: FloatArray, area: FloatArray) -> FloatArray:
+    def evaluate(
+        self, duration_s: FloatArray, area: FloatArray, rest: Rest | None = None
+    ) -> FloatArray:
         """Lower bounds [r] for rows of durations [r, events] and areas [groups, r, events].
 
-        Areas are device-seconds. Values exclude the fixed seconds.
+        Areas are device-seconds. `rest` is what a mesh leaves to those apart from it. Values
+        exclude the fixed seconds.
         """
         if self.instance.staleness:
-            return self._period(duration_s, area)
-        filled = self._filled(duration_s, area)
+            return self._period(duration_s, area, rest)
+        filled = self._filled(duration_s, area, rest)
         rows = duration_s.shape[0]
         end: dict[int | None, FloatArray] = {None: np.zeros(rows)}
         for e in self._order:
@@ -96,11 +107,14 @@ class Bounds:
             result = np.maximum(result, end[e])
         return result
 
-    def _filled(self, duration_s: FloatArray, area: FloatArray) -> FloatArray:
+    def _filled(self, duration_s: FloatArray, area: FloatArray, rest: Rest | None) -> FloatArray:
         """Least time that the events of each window take, shape [r, windows]."""
         filled = np.zeros((duration_s.shape[0], len(self.windows)))
         for group, devices in enumerate(self.instance.group_devices):
             np.maximum(filled, area[group] @ self._inside / devices, out=filled)
+        if rest is not None and rest.devices > 0:
+            inside = self._inside * rest.events[:, None]
+            np.maximum(filled, area[rest.group] @ inside / rest.devices, out=filled)
         for mesh in self._shared:
             np.maximum(filled, duration_s @ self._on_mesh[mesh], out=filled)
         return filled
@@ -115,7 +129,7 @@ class Bounds:
             earliest = np.maximum(earliest, end[self.windows[k].begin] + filled[:, k])
         return earliest
 
-    def _period(self, duration_s: FloatArray, area: FloatArray) -> FloatArray:
+    def _period(self, duration_s: FloatArray, area: FloatArray, rest: Rest | None) -> FloatArray:
         rows = duration_s.shape[0]
         end: dict[int, FloatArray] = {}
         result = np.zeros(rows)
@@ -127,6 +141,8 @@ class Bounds:
             result = np.maximum(result, end[e] / (1 + self.instance.staleness))
         for group, devices in enumerate(self.instance.group_devices):
             result = np.maximum(result, area[group].sum(axis=1) / devices)
+        if rest is not None and rest.devices > 0:
+            result = np.maximum(result, area[rest.group] @ rest.events / rest.devices)
         if self._load.shape[1]:
             result = np.maximum(result, (duration_s @ self._load).max(axis=1))
         return result
@@ -183,21 +199,84 @@ class EventTables:
 def step_bound(instance: Instance) -> float:
     """Lower bound of the makespan or period of every plan, fixed seconds excluded.
 
-    inf if a unit has no option.
+    inf if a unit has no option, or no options of meshes that must be apart fit beside each other.
+    """
+    return min((bound for bound, _ in bounded_parts(instance)), default=float("inf"))
+
+
+def bounded_parts(instance: Instance) -> list[tuple[float, Instance]]:
+    """Parts whose plans are all of the instance's, each with their lower bound, lowest first.
+
+    In each, the mesh from which most others must be apart has one size. No part: there is no plan.
     """
     if any(len(rows) == 0 for rows in instance.options):
-        return float("inf")
-    tables = EventTables(instance)
-    duration_s, area = tables.rows(1)
-    return float(Bounds(instance).evaluate(duration_s, area)[0])
+        return []
+    bounds = Bounds(instance)
+    found = []
+    for part in _parts(instance):
+        duration_s, area = EventTables(part.instance).rows(1)
+        found.append((float(bounds.evaluate(duration_s, area, part.rest)[0]), part.instance))
+    return sorted(found, key=lambda each: each[0])
 
 
 def option_bounds(instance: Instance) -> list[FloatArray]:
-    """For each unit, the lower bound of plans that use each of its options; shapes [n]."""
-    tables, bounds = EventTables(instance), Bounds(instance)
-    result = []
-    for unit, rows in enumerate(instance.options):
-        duration_s, area = tables.rows(len(rows))
-        tables.fill(unit, rows, duration_s, area)
-        result.append(bounds.evaluate(duration_s, area))
+    """For each unit, the lower bound of plans that use each of its options; shapes [n].
+
+    inf for an option that leaves no room for a mesh that must be apart from its own.
+    """
+    bounds = Bounds(instance)
+    result = [np.full(len(rows), np.inf) for rows in instance.options]
+    for part in _parts(instance):
+        tables = EventTables(part.instance)
+        for unit, rows in enumerate(part.instance.options):
+            duration_s, area = tables.rows(len(rows))
+            tables.fill(unit, rows, duration_s, area)
+            lower = bounds.evaluate(duration_s, area, part.rest)
+            kept = part.kept[unit]
+            result[unit][kept] = np.minimum(result[unit][kept], lower)
     return result
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Plans in which one mesh has one size, and the options that these may use."""
+
+    instance: Instance
+    kept: tuple[IntArray, ...]
+    """Rows of each unit's options that are left."""
+    rest: Rest | None
+
+
+def _parts(instance: Instance) -> Iterator[_Part]:
+    """All plans, by the size of the mesh from which most others must be apart.
+
+    Meshes apart from it have only the devices that it leaves: their options are smaller, and their
+    area fits in fewer devices. Without such rules all plans are one part. Parts in which some unit
+    has no option are left out.
+    """
+    everything = tuple(np.arange(len(rows)) for rows in instance.options)
+    partners = [
+        {b if a == mesh else a for a, b in instance.apart if mesh in (a, b)}
+        for mesh in range(len(instance.meshes))
+    ]
+    if not any(partners):
+        yield _Part(instance, everything, None)
+        return
+    pivot = max(range(len(partners)), key=lambda m: (len(partners[m]), -m))
+    apart = [u for m in partners[pivot] for u in instance.meshes[m]]
+    events = np.array([float(bool(m & partners[pivot])) for m in instance.event_meshes])
+    for group, devices in sorted(instance.keys(instance.meshes[pivot][0])):
+        left = instance.group_devices[group] - devices
+        kept = list(everything)
+        for unit in instance.meshes[pivot]:
+            rows = instance.options[unit]
+            kept[unit] = np.flatnonzero((rows.group == group) & (rows.devices == devices))
+        for unit in apart:
+            rows = instance.options[unit]
+            kept[unit] = np.flatnonzero((rows.group != group) | (rows.devices <= left))
+        if all(len(index) for index in kept):
+            options = [
+                rows if index is all_rows else rows.take(index)
+                for rows, index, all_rows in zip(instance.options, kept, everything, strict=True)
+            ]
+            yield _Part(instance.with_options(options), tuple(kept), Rest(group, left, events))

@@ -31,6 +31,8 @@ from planner.search.placement.instance import FloatArray, Instance, IntArray, Ke
 
 # Pairs of sizes on shared devices for which a good choice is looked for before the exact search.
 _QUICK_CASES = 24
+MOST_MESHES = 2
+"""Problems of more meshes have neither form."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,9 @@ def solve_chain(instance: Instance, evaluator: Evaluator) -> ChainOutcome | None
     The bound equals the plan's value except where host calls or the latency limit of an
     asynchronous step interfere; then the caller must go on with the general search.
     """
-    if not 1 <= len(instance.meshes) <= 2 or any(len(rows) == 0 for rows in instance.options):
+    if not 1 <= len(instance.meshes) <= MOST_MESHES or any(
+        len(rows) == 0 for rows in instance.options
+    ):
         return None
     if instance.staleness == 0 and not _serial(instance):
         return None

@@ -76,7 +76,7 @@ class Descent:
     def run(self, search: Search) -> None:
         """Descend from every start; offer all plans met to the search."""
         begun: set[tuple[int, ...]] = set()
-        if search.best is not None:
+        if search.best is not None and self.instance.has(search.best.origin):
             begun.add(tuple(self.instance.rows(search.best.origin)))
             self.improve_best(search)
         for start in self._starts():

@@ -20,14 +20,14 @@ from planner.search.placement.state import Search
 _TICKS = 1000
 _MOST_TICKS = 64_000
 # The load model is cheap, and its bound loses a whole tick (a period may be a fraction of one).
-_LOAD_TICKS = 4000
+_LOAD_TICKS = 16_000
 # A rough proof needs no fine ticks; it starts with fewer, and halves them if it must.
 _COARSE_GAP = 0.02
 _COARSER = 4
 # Parts of a device's memory: coarse ones make many options alike, which is where large tables
 # lose most of them; finer ones only if a solution turns out not to fit. The last level compares
 # options exactly, so that single combinations can be excluded.
-_MEMORY_PARTS = (64, 1024, 65_536)
+_MEMORY_PARTS = (16, 64, 1024, 65_536)
 # Options in all beyond which representatives are solved first, and the gap that is enough there.
 _MANY = 600
 _ROUGH_GAP = 0.01
@@ -61,7 +61,7 @@ def _rough(instance: Instance, search: Search) -> None:
 
 def _rounds(instance: Instance, search: Search, *, loads_only: bool, once: bool = False) -> bool:
     """Solve models until done; `once`: no more than one, unless its ticks were far too long."""
-    ticks, level = _LOAD_TICKS if loads_only else _TICKS, 0
+    ticks, level = (_LOAD_TICKS, 1) if loads_only else (_TICKS, 0)
     if search.gap >= _COARSE_GAP:
         ticks //= _COARSER
     excluded: list[tuple[tuple[int, ...], float]] = []

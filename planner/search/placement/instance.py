@@ -147,6 +147,12 @@ class Instance:
             choice.append(row)
         return choice
 
+    def has(self, origins: Sequence[int]) -> bool:
+        """Whether the options with these indices in the problem's own arrays are all here."""
+        return all(
+            origin in options.origin for options, origin in zip(self.options, origins, strict=True)
+        )
+
     def durations(self, choice: Sequence[int], disjoint: int) -> list[float]:
         """Durations of all events.
 

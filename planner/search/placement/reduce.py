@@ -12,6 +12,8 @@ from planner.search.placement.instance import FloatArray, Instance, IntArray, Op
 from planner.search.placement.memory import share
 from planner.search.placement.relative import floor_units
 
+# Another look at the options is worth its time if the last one dropped so many of them.
+_ENOUGH_LEFT = 0.9
 # Parts of a device's memory that representative options keep when idle, or need at the peak.
 _PARTS_KEPT = (0.0, 0.05, 0.15, 0.3)
 _PARTS_AT_PEAK = (0.5, 0.75)
@@ -32,12 +34,18 @@ def below(instance: Instance, target_s: float) -> Instance:
 
     A unit may be left without options: then no plan takes less.
     """
-    if any(len(rows) == 0 for rows in instance.options):
-        return instance
-    bounds = option_bounds(instance)
-    return instance.with_options(
-        [rows.take(lower < target_s) for rows, lower in zip(instance.options, bounds, strict=True)]
-    )
+    while all(len(rows) for rows in instance.options):
+        bounds = option_bounds(instance)
+        options = [
+            rows.take(lower < target_s)
+            for rows, lower in zip(instance.options, bounds, strict=True)
+        ]
+        before = sum(len(rows) for rows in instance.options)
+        instance = instance.with_options(options)
+        # What is left may be worse at its best, which rules out more.
+        if sum(len(rows) for rows in options) > _ENOUGH_LEFT * before:
+            break
+    return instance
 
 
 def by_load(instance: Instance) -> Instance:

@@ -7,8 +7,10 @@ a common point), so memory needs only cliques: meshes that pairwise share meet o
 Capacity likewise: meshes that are pairwise disjoint take the sum of their sizes. That is enough
 when the graph of disjoint pairs is a comparability graph (Hoffman: they are superperfect), which up
 to five meshes leaves out only the cycle of five; of its meshes at most two hold the same device, so
-their sizes sum to at most twice the devices. With six and more meshes a few relations may pass that
-no placement realises; the search excludes them one by one.
+their sizes sum to at most twice the devices. Going along the line turns each disjoint pair into an
+arrow, and round an odd cycle two arrows follow each other somewhere: some three neighbours lie one
+after another and fit in the devices, which is what known sizes are checked for. With six and more
+meshes a few relations may pass that no placement realises; the search excludes them one by one.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Relations:
         self._bit = {pair: 1 << i for i, pair in enumerate(self._pairs)}
         self._required = sum(self._bit[pair] for pair in instance.apart if pair[0] != pair[1])
         self._limits = [
-            (subset, sum(self._bit[pair] for pair in pairs), layers)
+            (_cycle(pairs) if layers == 2 else subset, sum(self._bit[p] for p in pairs), layers)
             for subset, pairs, layers in capacity_sets(self._n)
         ]
         # A sync that is faster between meshes that share devices is a reason to share them.
@@ -114,11 +116,20 @@ class Relations:
         return starts
 
     def _exceeds(self, subset: Sequence[int], layers: int, keys: tuple[Key, ...]) -> bool:
+        """Whether the meshes cannot be disjoint: all pairs of them, or with two layers all pairs
+        that are neighbours in the cycle."""
+        if layers == 2:
+            groups = {keys[mesh][0] for mesh in subset}
+            if len(groups) > 1:
+                return False
+            sizes = [keys[mesh][1] for mesh in subset]
+            least = min(sizes[i - 2] + sizes[i - 1] + sizes[i] for i in range(len(sizes)))
+            return least > self._devices[groups.pop()]
         load: dict[int, int] = {}
         for mesh in subset:
             group, devices = keys[mesh]
             load[group] = load.get(group, 0) + devices
-        return any(devices > layers * self._devices[group] for group, devices in load.items())
+        return any(devices > self._devices[group] for group, devices in load.items())
 
     def shared_cliques(self, disjoint: int) -> list[list[int]]:
         """Maximal sets of meshes that pairwise share devices."""
@@ -131,6 +142,15 @@ class Relations:
             [i for i in range(self._n) if clique >> i & 1]
             for clique in maximal_cliques(self._n, adjacent)
         ]
+
+
+def _cycle(pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """The members of a cycle in its order, from the pairs of neighbours in theirs."""
+    (first,) = set(pairs[0]) & set(pairs[-1])
+    order = [first]
+    for a, b in pairs[:-1]:
+        order.append(b if a == order[-1] else a)
+    return tuple(order)
 
 
 def _maximal_without(start: int, forced: int, too_big: Sequence[int]) -> list[int]:

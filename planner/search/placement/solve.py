@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from planner.search.placement import infeasible
-from planner.search.placement.bounds import step_bound
-from planner.search.placement.chain import solve_chain
+from planner.search.placement.bounds import bounded_parts, step_bound
+from planner.search.placement.chain import MOST_MESHES, solve_chain
 from planner.search.placement.clock import Clock
 from planner.search.placement.descent import Descent, all_together
 from planner.search.placement.driver import prove
 from planner.search.placement.evaluate import Evaluator, Plan
 from planner.search.placement.instance import Instance, compile_instance
-from planner.search.placement.reduce import undominated
+from planner.search.placement.reduce import below, representatives, undominated
 from planner.search.placement.result import PlacementResult, PlacementSolution, Status
 from planner.search.placement.state import Search
 from planner.search.placement.topk import distinct
@@ -21,6 +23,8 @@ from planner.search.problem import PlacementProblem
 
 # Rounding of durations to ticks cannot prove less.
 _LEAST_GAP = 1e-4
+# Sizes of the mesh that others must be apart from, with each of which plans are looked for.
+_PARTS = 3
 
 
 def solve_placement(
@@ -50,14 +54,12 @@ def solve_placement(
     search = Search(max(gap, _LEAST_GAP), limit, instance.fixed_s, clock, seed)
     shortage = infeasible.alone(problem)
     if shortage is None and all(len(rows) for rows in instance.options):
-        reduced = undominated(instance)
-        evaluator = Evaluator(reduced)
-        method = _solve(reduced, evaluator, search)
+        method, evaluator = _solve(instance, search)
         if search.best is not None:
-            plans = distinct(reduced, evaluator, search, top, clock)
-            return _found(reduced, search, plans, method)
+            plans = distinct(evaluator.instance, evaluator, search, top, clock)
+            return _found(evaluator.instance, search, plans, method)
         if search.bound_s < math.inf:
-            return _nothing(reduced, search)
+            return _nothing(instance, search)
     if shortage is None:
         shortage = infeasible.together(problem, instance, clock)
     return PlacementResult(
@@ -71,30 +73,84 @@ def solve_placement(
     )
 
 
-def _solve(instance: Instance, evaluator: Evaluator, search: Search) -> str:
-    """Fill in the search's best plan and bound; returns what the proof rests on."""
+def _solve(instance: Instance, search: Search) -> tuple[str, Evaluator]:
+    """Fill in the search's best plan and bound.
+
+    Returns what the proof rests on, and an evaluator of an instance with the options of all plans
+    met.
+    """
     if any(a == b for a, b in instance.apart):
         search.raise_bound(math.inf)
-        return "bound"
+        return "bound", Evaluator(instance)
     search.raise_bound(step_bound(instance))
-    chain = solve_chain(instance, evaluator)
+    if search.done:
+        return "bound", Evaluator(instance)
+    chain = None
+    if len(instance.meshes) <= MOST_MESHES:
+        evaluator = Evaluator(undominated(instance))
+        chain = solve_chain(evaluator.instance, evaluator)
     if chain is not None:
         search.offer(chain.plan)
         search.raise_bound(chain.bound_s)
         if search.done:
-            return chain.method
+            return chain.method, evaluator
+        if _heuristics(evaluator, search):
+            return "bound", evaluator
+    else:
+        if math.isfinite(search.limit_s):
+            instance = below(instance, search.limit_s)
+            if not all(len(rows) for rows in instance.options):
+                search.raise_bound(search.limit_s)
+                return "bound", Evaluator(instance)
+        # Good plans are made of few options, and a good plan rules out most of the others, at a
+        # small part of what it takes to compare all with each other.
+        few = representatives(instance)
+        evaluator = Evaluator(few)
+        if _heuristics(evaluator, search):
+            return "bound", evaluator
+        evaluator = Evaluator(_worth_a_look(instance, few, search))
+    descent = Descent(evaluator.instance, evaluator)
+    if any(len(known.rows) == 0 for known in descent.alternatives):
+        search.raise_bound(search.target_s)
+        return "bound", evaluator
+    if search.best is None:
+        descent.run(search)
+    if search.done or search.clock.stop():
+        return "bound", evaluator
+    prove(evaluator.instance, search, descent)
+    descent.improve_best(search)
+    return "cp-sat", evaluator
+
+
+def _heuristics(evaluator: Evaluator, search: Search) -> bool:
+    """Offer good plans of an instance; whether the search is over."""
+    instance = evaluator.instance
     for choice in all_together(instance):
         search.offer(evaluator.evaluate(choice))
-    descent = Descent(instance, evaluator)
-    if any(len(known.rows) == 0 for known in descent.alternatives):
-        search.raise_bound(math.inf)
-        return "bound"
-    descent.run(search)
-    if search.done or search.clock.stop():
-        return "bound"
-    prove(instance, search, descent)
-    descent.improve_best(search)
-    return "cp-sat"
+    parts = [instance]
+    if instance.apart:
+        # Sizes that must fit side by side are hard to change one by one.
+        parts = [part for _, part in bounded_parts(instance)[:_PARTS]]
+    for part in parts:
+        descent = Descent(part, evaluator if part is instance else Evaluator(part))
+        if all(len(known.rows) for known in descent.alternatives):
+            descent.run(search)
+        if search.done or (search.clock.stop() and search.best is not None):
+            return True
+    return False
+
+
+def _worth_a_look(instance: Instance, few: Instance, search: Search) -> Instance:
+    """The few options, and those that may be in a plan worth finding."""
+    left = below(instance, search.target_s)
+    if all(len(rows) for rows in left.options):
+        left = undominated(left)
+    return instance.with_options(
+        [
+            rows.take(np.isin(rows.origin, np.union1d(some.origin, more.origin)))
+            for rows, some, more in zip(instance.options, few.options, left.options, strict=True)
+        ]
+    )
 
 
 def _found(instance: Instance, search: Search, plans: list[Plan], method: str) -> PlacementResult:
