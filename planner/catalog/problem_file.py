@@ -13,6 +13,7 @@ from planner.schema import (
     GradientExchange,
     Schema,
     Speculation,
+    TailBatching,
     TurnSpec,
 )
 from planner.schema.base import Name, NonNegativeInt
@@ -71,6 +72,8 @@ class BatchFile(Schema):
     max_rounds: Rounds | None = None
     partial_rollout: PartialRollout | None = None
     """Share of the batch that is carried over unfinished into the next step."""
+    tail_batching: TailBatching | None = None
+    """Short rounds that start more than a batch, and long ones for what they left."""
     kept_fraction: KeptFraction | None = None
     """Share of the responses that is trained on."""
     token_budget: TokenBudget | None = None

@@ -184,6 +184,7 @@ def _settings(read: ProblemFile, notes: list[str]) -> dict[str, Any]:
         "oversampling": batch.oversampling,
         "max_rounds": batch.max_rounds,
         "partial_rollout": batch.partial_rollout,
+        "tail_batching": batch.tail_batching,
         "kept_fraction": batch.kept_fraction,
         "token_budget": batch.token_budget,
         "replay_sequences": batch.replay,

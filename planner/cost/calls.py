@@ -12,6 +12,7 @@ from planner.cost.arrays import CallCosts, StrategyArrays
 from planner.cost.context import CallContext
 from planner.cost.forward import forward_cost
 from planner.cost.generate import generate_cost
+from planner.cost.rounds import over_rounds
 from planner.cost.train import train_cost
 
 _BLOCK_STRATEGIES = 65_536
@@ -19,7 +20,7 @@ _BLOCK_STRATEGIES = 65_536
 smaller blocks repeat the sub-problems that strategies share. Generation makes its own blocks."""
 
 _COSTS: dict[str, Callable[[CallContext, StrategyArrays], CallCosts]] = {
-    "generate": generate_cost,
+    "generate": over_rounds(generate_cost),
     "forward": forward_cost,
     "train": train_cost,
 }

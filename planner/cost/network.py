@@ -19,6 +19,7 @@ from planner.cost.layers import ulysses_degree
 from planner.cost.lengths import length_moments
 from planner.cost.occupancy import length_cells
 from planner.cost.pipeline import STAGES, form_stages
+from planner.cost.rounds import round_contexts
 from planner.cost.shapes import (
     heads_per_rank,
     kv_heads_per_rank,
@@ -50,7 +51,11 @@ def network_volume(context: CallContext, s: StrategyArrays) -> NetworkVolume:
     A degree of one sends nothing. Devices of a middle stage stand for all; ends differ little.
     """
     if context.call.kind == "generate":
-        sent, messages = _generate(context, s)
+        rounds = [(share, _generate(each, s)) for share, each in round_contexts(context)]
+        sent, messages = (
+            {kind: np.asarray(sum(w * volume[i][kind] for w, volume in rounds)) for kind in KINDS}
+            for i in (0, 1)
+        )
     else:
         sent, messages = _passes(context, s)
     devices = s.devices.astype(np.float64)

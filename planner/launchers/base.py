@@ -153,7 +153,7 @@ def layout_of(plan: Plan | Assignment) -> Layout:
 
 _UNWRITTEN = (
     *("acceptance", "oversampling", "kept_fraction", "token_budget", "replay_sequences"),
-    "partial_rollout",
+    *("partial_rollout", "tail_batching"),
     *("critic_epochs", "turns", "block_diffusion", "speculation", "gradient_exchange"),
 )
 """Fields of a workload that change the run and that no launcher module writes."""

@@ -45,6 +45,7 @@ from planner.schema.workload import (
     GradientExchange,
     LengthDistribution,
     Speculation,
+    TailBatching,
     TurnSpec,
     Workload,
 )
@@ -96,6 +97,7 @@ __all__ = [
     "ShareTime",
     "Speculation",
     "Strategy",
+    "TailBatching",
     "TurnSpec",
     "WindowSpec",
     "Workload",

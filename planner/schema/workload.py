@@ -38,6 +38,8 @@ PartialRollout = Annotated[float, Field(gt=0, le=16)]
 KeptFraction = Annotated[float, Field(ge=1e-6, le=1)]
 TokenBudget = Annotated[int, Field(gt=0, le=10**15)]
 Sequences = Annotated[int, Field(gt=0, le=10**9)]
+_MOST_RACING = 1024
+"""Samples of a prompt of which the first to end are kept."""
 
 
 class LengthDistribution(Schema):
@@ -132,6 +134,20 @@ class Speculation(Schema):
     """Time of one draft step over that of a decode step of the policy with as many sequences."""
 
 
+class TailBatching(Schema):
+    """Short rounds that drop stragglers, and long rounds for the prompts that were dropped.
+
+    A short round starts more than a batch and ends when the batch is full; prompts without enough
+    responses wait for a long round of their own. Every sample is of the newest weights.
+    """
+
+    prompts: Annotated[float, Field(gt=1, le=16)]
+    """Prompts started in a short round over `prompts_per_step`; the excess waits."""
+    samples: Annotated[float, Field(ge=1, le=16)] = 1.0
+    """Samples of each prompt started in a short round over `samples_per_prompt`; the last to end
+    are dropped, so the kept ones are shorter than a prompt's mean."""
+
+
 class GradientExchange(Schema):
     """How data-parallel replicas of a trained model agree on their weights.
 
@@ -194,6 +210,8 @@ class Workload(Schema):
     """Responses over the batch that are in flight with it; the step goes on when the batch is
     full, and as many unfinished ones go on in the next step under new weights, over as many steps
     as they need. null: every response ends in its step."""
+    tail_batching: TailBatching | None = None
+    """Short and long rounds; null: every step ends with its longest response."""
     kept_fraction: KeptFraction = 1.0
     """Share of a step's responses that is trained on (best of n, the two of a pair, ...)."""
     token_budget: TokenBudget | None = None
@@ -262,6 +280,18 @@ class Workload(Schema):
             )
         if self.block_diffusion is not None and self.speculation is not None:
             raise ValueError("block_diffusion and speculation exclude each other")
+        if self.tail_batching is not None:
+            others = {
+                "partial_rollout": self.partial_rollout is not None,
+                "acceptance": self.acceptance < 1.0,
+                "oversampling": self.oversampling > 1.0,
+                "turns": self.turns.mean > 1.0,
+            }
+            if any(others.values()):
+                found = ", ".join(name for name, given in others.items() if given)
+                raise ValueError(f"tail_batching excludes {found}")
+            if self.samples_per_prompt > _MOST_RACING:
+                raise ValueError(f"tail_batching takes at most {_MOST_RACING} samples per prompt")
         strangers = sorted(set(self.replay_sequences) - set(self.models))
         if strangers:
             raise ValueError(f"replay_sequences names roles without a model: {strangers}")

@@ -83,6 +83,8 @@ def enumerate_candidates(
     layouts.cross("dtype", [encode("dtype", dtype)])
     if call.kind == "generate":
         batches = max(1.0 + staleness, 1.0 + (workload.partial_rollout or 0.0))
+        if workload.tail_batching is not None:
+            batches *= workload.tail_batching.prompts * workload.tail_batching.samples
         table = _engine_knobs(layouts, call, values, batches)
     else:
         table = _trainer_knobs(layouts, call, values, trained)

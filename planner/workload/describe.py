@@ -9,6 +9,7 @@ from planner.workload.decoding import decode_mode
 from planner.workload.lengths import expected_maximum
 from planner.workload.partial import period_tokens
 from planner.workload.sampling import expected_rounds, generated_sequences, unused_share
+from planner.workload.tail_batching import rounds_of
 from planner.workload.turns import answers, later_prefill
 
 
@@ -36,6 +37,19 @@ def workload_notes(workload: Workload, calls: tuple[Call, ...]) -> list[str]:
         notes.append(
             f"partial rollouts: {workload.partial_rollout:.0%} of a batch goes on in the next step "
             f"under new weights; the longest response spans {steps} steps, whatever the staleness"
+        )
+    if workload.tail_batching is not None and "generate" in names:
+        short, long = rounds_of(workload)
+        notes.append(
+            f"tail batching: {short.share:.0%} of the steps start {short.sequences:,} responses "
+            f"and end with {workload.sequences_per_step:,}, after "
+            f"{short.workload.response_length.histogram[-1][0]:,} tokens; {long.share:.0%} are "
+            "long. Samples stay on-policy"
+            + (
+                ", but those that lose the race are dropped, which favours short ones"
+                if workload.tail_batching.samples > 1.0
+                else ""
+            )
         )
     if answers(workload) > 0.0:
         later = later_prefill(workload)

@@ -8,11 +8,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from planner.cost.arrays import CallCosts
+from planner.cost.arrays import CallCosts, StrategyArrays
+from planner.cost.calls import call_costs
 from planner.cost.context import CallContext
-from planner.schema import Assignment, Call
+from planner.cost.rounds import round_contexts
+from planner.schema import Assignment, Call, Strategy
 from planner.simulate.events.batches import BatchCall
-from planner.simulate.events.generation import Generation, drain, flow
+from planner.simulate.events.generation import Generation, drain, flow, race
 from planner.simulate.events.lengths import sample_batch
 from planner.simulate.events.pool import Pool
 from planner.simulate.events.prices import replica_prices
@@ -21,6 +23,7 @@ from planner.simulate.prices import price_key
 from planner.workload.calls import workload_of
 from planner.workload.lengths import expected_maximum, limited_moment
 from planner.workload.partial import period_tokens
+from planner.workload.tail_batching import launched_prompts, launched_samples
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -74,6 +77,8 @@ class Durations:
         """One for each iteration, drained or flowing, whichever is faster."""
         context = self._context(call)
         workload, stale = context.workload, self.assignment.staleness
+        if workload.tail_batching is not None and call.role == "actor":
+            return self._rounds(context, self.assignment.strategies[call.name])
         prices = replica_prices(
             context, self.assignment.strategies[call.name], self.costs[call.name]
         )
@@ -97,6 +102,28 @@ class Durations:
             return flowing
         return min(drained, flowing, key=lambda some: sum(each.time_s for each in some))
 
+    def _rounds(self, context: CallContext, strategy: Strategy) -> list[Generation]:
+        """Short and long rounds of tail batching, the long ones at equal distances."""
+        workload = context.workload
+        (_, short), (share, long) = round_contexts(context)
+        row = StrategyArrays.from_strategies([strategy])
+        dash, whole = (
+            replica_prices(each, strategy, call_costs(each, row)) for each in (short, long)
+        )
+        marks = np.floor(np.arange(self.iterations + 1) * share + 0.5)
+        return [
+            drain(long.workload, long.call.sequences, whole, self.rng)
+            if is_long
+            else race(
+                workload,
+                launched_prompts(workload),
+                launched_samples(workload),
+                dash,
+                self.rng,
+            )
+            for is_long in np.diff(marks) > 0
+        ]
+
     def _context(self, call: Call) -> CallContext:
         key, _ = price_key(self.instance, self.assignment, call)
         group = self.instance.cluster.group(key.group)
@@ -106,7 +133,9 @@ class Durations:
         """Tokens of the sequences that a training or forward call reads, [sequences]."""
         call = self.instance.call(name)
         growth = self.instance.workload.context_growth
-        for generate, found in self.generations.items():
+        # Tail batching defers long prompts and drops none, so what is trained on has all lengths.
+        tails = self.instance.workload.tail_batching is not None
+        for generate, found in () if tails else self.generations.items():
             batch = found[iteration].batch
             own = call.lengths == self.instance.call(generate).lengths
             if own and len(batch.response) >= call.sequences and call.role not in self._replays:

@@ -78,15 +78,46 @@ def drain(
     )
 
 
+def race(
+    workload: Workload, prompts: int, launched: int, prices: ReplicaPrices, rng: np.random.Generator
+) -> Generation:
+    """A short round of tail batching (`workload.tail_batching`): `launched` samples of `prompts`.
+
+    A prompt is done with the first `samples_per_prompt` of its samples, the round with the first
+    `prompts_per_step` prompts; what runs then is dropped. Tokens decide who is first, as if all
+    ran from the start.
+    """
+    wanted, samples = workload.prompts_per_step, workload.samples_per_prompt
+    started = workload.model_copy(update={"samples_per_prompt": launched})
+    batch = sample_batch(started, prompts * launched, rng)
+    length = batch.response.reshape(prompts, launched)
+    rank = np.argsort(np.argsort(length, axis=1, kind="stable"), axis=1, kind="stable")
+    done = np.sort(length, axis=1)[:, samples - 1]
+    first = np.argsort(done, kind="stable")[:wanted]
+    kept = np.zeros((prompts, launched), dtype=bool)
+    kept[first] = rank[first] < samples
+    run = np.minimum(np.minimum(length, done[:, None]), done[first].max())
+    return _drain_batch(workload, Batch(batch.prompt, run.ravel()), prices, kept.ravel())
+
+
 def _drain_once(
     workload: Workload, sequences: int, prices: ReplicaPrices, rng: np.random.Generator
 ) -> Generation:
-    """All responses of a step at once, until the longest of the last replica ends.
+    """All responses of a step at once."""
+    batch = sample_batch(workload, sequences, rng)
+    return _drain_batch(workload, batch, prices, np.ones(sequences, dtype=bool))
+
+
+def _drain_batch(
+    workload: Workload, batch: Batch, prices: ReplicaPrices, kept: npt.NDArray[np.bool_]
+) -> Generation:
+    """All responses at once, until the longest of the last replica ends; those `kept` are the
+    step's.
 
     Neighbours, and so the samples of one prompt, go to the same replica; replicas differ by one
     sequence at most.
     """
-    batch = sample_batch(workload, sequences, rng)
+    sequences = len(batch.response)
     replica_of = np.arange(sequences) * prices.replicas // sequences
     bounds = np.searchsorted(replica_of, np.arange(prices.replicas + 1))
     replicas: list[Replica] = []
@@ -97,6 +128,7 @@ def _drain_once(
             replicas.append(run_replica(own, prices))
             end[first:last] = replicas[-1].end_s
     order = np.argsort(end, kind="stable")
+    order = order[kept[order]]
     times = np.array([one.last_s for one in replicas] + [0.0] * (prices.replicas - len(replicas)))
     tail_s = waiting_tail_s(workload, float(sequences))
     longest = float(times.max()) + tail_s
@@ -109,7 +141,7 @@ def _drain_once(
         imbalance=float(times.max() / times.mean()) - 1.0,
         preemptions=sum(one.preemptions for one in replicas),
         tokens=sum(one.tokens for one in replicas),
-        versions_behind=np.zeros(sequences),
+        versions_behind=np.zeros(len(order)),
         flowing=False,
     )
 

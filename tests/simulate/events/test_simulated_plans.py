@@ -9,7 +9,7 @@ from simulator_problems import problem, solved
 
 import planner
 from planner.errors import InputError
-from planner.schema import EnvironmentSpec, Plan, PlanSet, Speculation, TurnSpec
+from planner.schema import EnvironmentSpec, Plan, PlanSet, Speculation, TailBatching, TurnSpec
 from planner.simulate.events.replay import simulate
 from planner.simulate.events.timeline import Simulation, mesh_name
 
@@ -18,6 +18,11 @@ OPTIONS: dict[str, dict[str, object]] = {
     "two nodes": {"cluster": "h100:2x8", "prompts": 128, "mean": 500.0},
     "one step off": {"cluster": "h100:2x8", "staleness": 1},
     "partial rollouts": {"partial_rollout": 0.2},
+    "tail batching": {
+        "prompts": 128,
+        "mean": 500.0,
+        "changes": {"tail_batching": TailBatching(prompts=1.25, samples=1.25)},
+    },
     "three steps off": {"cluster": "h100:2x8", "staleness": 3, "mean": 400.0},
     "verifier": {"latency_s": 1.0, "workers": 512},
     "critic": {"algorithm": "ppo"},
@@ -60,8 +65,9 @@ def test_a_replay_keeps_the_laws(name: str) -> None:
     plan = answer.plans[0]
     found = replay(answer, plan, steps=4)
     assert found.generation is not None
-    # Work is conserved: every sampled token is generated, once.
-    assert found.generation.tokens_generated == found.generation.tokens_sampled
+    # Work is conserved: every sampled token is generated, once; races drop what loses them.
+    kept, generated = found.generation.tokens_sampled, found.generation.tokens_generated
+    assert generated > kept if name == "tail batching" else generated == kept
     # No device runs two calls at once.
     meshes = {mesh_name(mesh): mesh for mesh in plan.assignment.meshes.values()}
     on_devices = [span for span in found.spans if span.mesh in meshes]
