@@ -36,8 +36,8 @@ def fastest_where_known(rows: Columns, line: Sequence[FloatArray], along: FloatA
     """
     if not len(rows["t"]):
         return fastest(rows)
-    line_id = _ids(line)
-    cell_id = _ids([line_id, along])
+    line_id = ids(line)
+    cell_id = ids([line_id, along])
     cells, first = np.unique(cell_id, return_index=True)
     cell_line, cell_along = line_id[first], np.log(along[first])
     engines = np.unique(rows["engine"])
@@ -57,7 +57,7 @@ def fastest_where_known(rows: Columns, line: Sequence[FloatArray], along: FloatA
     best = np.nanmin(times, axis=0)
     # The fastest of the engines that ran a point, by what they need in its cell.
     names = [name for name in rows if name not in ("t", "engine")]
-    point_id = _ids([rows[name] for name in names])
+    point_id = ids([rows[name] for name in names])
     own_time = measured_times[np.searchsorted(engines, rows["engine"]), cell_id]
     least = np.full(point_id.max() + 1, np.inf)
     np.minimum.at(least, point_id, own_time)
@@ -109,7 +109,7 @@ def _medians(
     return found, (ordered[start + (count - 1) // 2] + ordered[start + count // 2]) / 2
 
 
-def _ids(columns: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.int64]:
+def ids(columns: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.int64]:
     """One integer for each distinct row of the columns, from 0, in their order."""
     order = np.lexsort([*reversed(columns)])
     ids = np.empty(len(order), np.int64)

@@ -17,7 +17,6 @@ _OUTLIER = 0.05  # deviations of r above this count by their size, not its squar
 _FEWEST_CELLS = 10
 _CURVES = 6  # measured curves whose bend a gap in another curve takes
 _BEND = 0.8  # share of their bend: what is left is noise of the neighbours
-_FAR = 4.0  # an end is not bent this many times beyond the last measured point
 
 
 def fill_grid(values: FloatArray, log_axes: tuple[FloatArray, ...], order: tuple[int, ...]) -> None:
@@ -60,8 +59,6 @@ def fill_curves(values: FloatArray, log_x: FloatArray, features: FloatArray) -> 
             low, high = places[max(after - 1, 0)], places[min(after, len(places) - 1)]
             share = (log_x[gap] - log_x[low]) / (log_x[high] - log_x[low]) if low != high else 0.0
             filled[row, gap] = (1 - share) * values[row, low] + share * values[row, high]
-            if low == high and abs(log_x[gap] - log_x[low]) > np.log(_FAR):
-                continue
             alike = nearest[known[nearest, gap] & known[nearest, low] & known[nearest, high]]
             alike = alike[:_CURVES]
             if len(alike):

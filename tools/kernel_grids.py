@@ -21,6 +21,7 @@ GEMM_ROWS += [512, 768, 1024, 1280, 1536, 1792, 2048, 2304, 2560, 2816, 3072, 33
 GEMM_ROWS += [3840, 4096, 4352, 8192, 16384, 32768]
 GROUP_SIZES = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32]
 """Query heads for each KV head, as measured."""
+_FEWEST_POINTS = 3  # of a curve
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,10 @@ def mla_absorb_grid(points: Columns, base: Base) -> RawGrid:
 def moe_curves(
     points: Columns, base: Base, dtype: str
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Shapes [c, 6], tokens [t], values [c, t]; curves with fewer than half the points dropped."""
+    """Shapes [c, 6], tokens [t], values [c, t]; curves of fewer than three points left out.
+
+    A sparse curve with its gaps filled says more of its own shape than its neighbours would.
+    """
     names = ("hidden", "inner", "top_k", "experts", "tp", "ep")
     shape_columns = np.stack([points[name] for name in names], axis=1)
     work = kernel_work.moe_work(points["tokens"], *shape_columns.T, dtype)  # type: ignore[misc]
@@ -111,7 +115,7 @@ def moe_curves(
     tokens = np.unique(points["tokens"])
     values = np.full((len(shapes), len(tokens)), np.nan)
     values[place.ravel(), np.searchsorted(tokens, points["tokens"])] = ratio
-    enough = (~np.isnan(values)).mean(axis=1) >= 0.5
+    enough = (~np.isnan(values)).sum(axis=1) >= _FEWEST_POINTS
     shapes, values = shapes[enough], values[enough]
     hidden, inner, top_k, experts, tp, ep = np.log(shapes).T
     features = np.stack([hidden, inner - tp, experts - ep, top_k - experts, ep], axis=1)
