@@ -15,16 +15,24 @@ _SWEEPS = 3  # of the stencil over the grid; later ones change the error by less
 _RIDGE = 10.0  # cells that speak for the plain mean of the axes
 _OUTLIER = 0.05  # deviations of r above this count by their size, not its square
 _FEWEST_CELLS = 10
+_NOISE = 0.003  # variance of one measurement, as a share of the variance over the grid
 _CURVES = 6  # measured curves whose bend a gap in another curve takes
 _BEND = 0.8  # share of their bend: what is left is noise of the neighbours
 
 
-def fill_grid(values: FloatArray, log_axes: tuple[FloatArray, ...], order: tuple[int, ...]) -> None:
+def fill_grid(
+    values: FloatArray,
+    log_axes: tuple[FloatArray, ...],
+    order: tuple[int, ...],
+    places: FloatArray | None = None,
+) -> None:
     """Fill NaN in place.
 
     A cell with known neighbours on both sides of an axis takes first the mean of the linear
-    interpolations along such axes, then what the grid's own stencil says (`_refine`). What is left
-    takes the nearest value, axis by axis in `order`. Raises ValueError without any value.
+    interpolations along such axes, then what the measured cells say: all of them by their distance
+    where `places` [..., d] gives each cell's coordinates in correlation lengths (`_krige`), those
+    beside it otherwise (`_refine`). What is left takes the nearest value, axis by axis in `order`.
+    Raises ValueError without any value.
     """
     missing = np.isnan(values)
     _fill_between(values, log_axes)
@@ -37,8 +45,12 @@ def fill_grid(values: FloatArray, log_axes: tuple[FloatArray, ...], order: tuple
                 line[:] = np.interp(x, x[known], line[known])
     if np.isnan(values).any():
         raise ValueError("a grid has no point at all")
-    if inside.any():
+    if not inside.any():
+        return
+    if places is None:
         _refine(values, missing, inside, log_axes)
+    else:
+        _krige(values, missing, inside, places)
 
 
 def fill_curves(values: FloatArray, log_x: FloatArray, features: FloatArray) -> FloatArray:
@@ -65,6 +77,28 @@ def fill_curves(values: FloatArray, log_x: FloatArray, features: FloatArray) -> 
                 chord = (1 - share) * values[alike, low] + share * values[alike, high]
                 filled[row, gap] += _BEND * np.mean(values[alike, gap] - chord)
     return filled
+
+
+def _krige(values: FloatArray, missing: BoolArray, inside: BoolArray, places: FloatArray) -> None:
+    """Replace the cells `inside` by ordinary kriging from all measured cells, in place.
+
+    The correlation of two cells is exp(-distance), the sum over the coordinates in `places`
+    [..., d], each in units of its correlation length. Along a coordinate with a long length a
+    gap lies on the line between its neighbours; across one with a short length it follows the
+    bends of the others as far as they are alike. For grids of up to some thousand cells.
+    """
+
+    def correlation(a: FloatArray, b: FloatArray) -> FloatArray:
+        pairs = zip(a.T, b.T, strict=True)
+        return np.asarray(np.exp(-sum(np.abs(np.subtract.outer(x, y)) for x, y in pairs)))
+
+    known, measured = places[~missing], values[~missing]
+    among = correlation(known, known) + _NOISE * np.eye(len(known))
+    ones = np.ones(len(known))
+    inverse_ones, inverse_measured = np.linalg.solve(among, np.stack([ones, measured]).T).T
+    mean = ones @ inverse_measured / (ones @ inverse_ones)
+    weights = inverse_measured - mean * inverse_ones
+    values[inside] = mean + correlation(places[inside], known) @ weights
 
 
 def _fill_between(values: FloatArray, log_axes: tuple[FloatArray, ...]) -> None:

@@ -23,6 +23,16 @@ GROUP_SIZES = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32]
 """Query heads for each KV head, as measured."""
 _FEWEST_POINTS = 3  # of a curve
 
+# Of the smaller tables, how alike measurements are by the ratio of their coordinates: each row is
+# a coordinate, a power of the axes, over its correlation length (in e-folds). The lengths have the
+# least error over all devices on points left out of the part of the tables that is not held out.
+_MLA_PREFILL = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1]]) / [[3], [3], [100]]
+"""Of batch, tokens, heads: heads of all sequences are alike, so batch x heads counts first."""
+_MLA_DECODE = np.diag(1 / np.array([0.3, 30, 10]))
+"""Of batch, context, heads: the batch decides how the cache is split."""
+_COLLECTIVE = np.diag(1 / np.array([1, 30]))
+"""Of devices, bytes."""
+
 
 @dataclass(frozen=True)
 class RawGrid:
@@ -56,7 +66,7 @@ def gemm_grid(points: Columns, base: Base, dtype: str) -> RawGrid:
     ratio = np.log(points["t"] / base.seconds(work, dtype))
     rows = np.intersect1d(GEMM_ROWS, points["m"])
     axes = (rows, np.unique(points["n"]), np.unique(points["k"]))
-    return _grid(axes, [points["m"], points["n"], points["k"]], ratio, fill_order=(2, 1, 0))
+    return _grid(axes, [points["m"], points["n"], points["k"]], ratio, (2, 1, 0))
 
 
 def prefill_grid(points: Columns, base: Base, head_dim: int, window: int) -> RawGrid:
@@ -81,7 +91,7 @@ def mla_prefill_grid(points: Columns, base: Base) -> RawGrid:
     coordinates = [points["batch"], points["tokens"], points["heads"]]
     ratio = np.log(points["t"] / base.seconds(kernel_work.mla_prefill_work(*coordinates)))
     axes = tuple(np.unique(x) for x in coordinates)
-    return _grid(axes, coordinates, ratio, fill_order=(2, 0, 1))
+    return _grid(axes, coordinates, ratio, (2, 0, 1), _MLA_PREFILL)
 
 
 def mla_decode_grid(points: Columns, base: Base, kv_dtype: str) -> RawGrid:
@@ -90,14 +100,14 @@ def mla_decode_grid(points: Columns, base: Base, kv_dtype: str) -> RawGrid:
     work = kernel_work.mla_decode_work(*coordinates, kv_dtype)  # type: ignore[arg-type]
     ratio = np.log(points["t"] / base.seconds(work, base.compute_dtype(kv_dtype)))
     axes = tuple(np.unique(x) for x in coordinates)
-    return _grid(axes, coordinates, ratio, fill_order=(2, 0, 1))
+    return _grid(axes, coordinates, ratio, (2, 0, 1), _MLA_DECODE)
 
 
 def mla_absorb_grid(points: Columns, base: Base) -> RawGrid:
     """Grid over tokens, heads."""
     coordinates = [points["tokens"], points["heads"]]
     ratio = np.log(points["t"] / base.seconds(kernel_work.mla_absorb_work(*coordinates)))
-    return _grid(tuple(np.unique(x) for x in coordinates), coordinates, ratio, fill_order=(0, 1))
+    return _grid(tuple(np.unique(x) for x in coordinates), coordinates, ratio, (0, 1))
 
 
 def moe_curves(
@@ -142,7 +152,7 @@ def collective_grid(
     """Grid over devices, bytes."""
     n, size = points["devices"], points["nbytes"]
     ratio = np.log(points["t"] / base_s(n, size))
-    return _grid((np.unique(n), np.unique(size)), [n, size], ratio, fill_order=(1, 0))
+    return _grid((np.unique(n), np.unique(size)), [n, size], ratio, (1, 0), _COLLECTIVE)
 
 
 def _attention_grid(
@@ -152,7 +162,7 @@ def _attention_grid(
     # Beyond what fits in memory: full attention is as efficient as with fewer rows, windowed
     # attention takes as long as with a shorter context.
     order = (0, 1, 2) if window else (1, 2, 0)
-    return _grid(axes, [length, rows, group], ratio, fill_order=order)
+    return _grid(axes, [length, rows, group], ratio, order)
 
 
 def _grid(
@@ -160,8 +170,12 @@ def _grid(
     coordinates: Sequence[FloatArray],
     ratio: FloatArray,
     fill_order: tuple[int, ...],
+    correlation: FloatArray | None = None,
 ) -> RawGrid:
-    """Median of r in each cell; points off the axes are left out, empty cells are filled."""
+    """Median of r in each cell; points off the axes are left out, empty cells are filled.
+
+    `correlation` [d, axes] turns logarithms of the axes into coordinates in correlation lengths.
+    """
     on_axes = np.ones(len(ratio), dtype=bool)
     for axis, coordinate in zip(axes, coordinates, strict=True):
         on_axes &= np.isin(coordinate, axis)
@@ -178,5 +192,9 @@ def _grid(
     middle_low, middle_high = start + (count - 1) // 2, start + count // 2
     values.flat[found] = (sorted_ratio[middle_low] + sorted_ratio[middle_high]) / 2
     float_axes = tuple(np.asarray(axis, dtype=np.float64) for axis in axes)
-    fill_grid(values, tuple(np.log(axis) for axis in float_axes), fill_order)
+    log_axes = tuple(np.log(axis) for axis in float_axes)
+    places = None
+    if correlation is not None:
+        places = np.stack(np.meshgrid(*log_axes, indexing="ij"), axis=-1) @ correlation.T
+    fill_grid(values, log_axes, fill_order, places)
     return RawGrid(float_axes, values)
