@@ -36,8 +36,8 @@ def fastest_where_known(rows: Columns, line: Sequence[FloatArray], along: FloatA
     """
     if not len(rows["t"]):
         return fastest(rows)
-    line_id = ids(line)
-    cell_id = ids([line_id, along])
+    line_id = _ids(line)
+    cell_id = _ids([line_id, along])
     cells, first = np.unique(cell_id, return_index=True)
     cell_line, cell_along = line_id[first], np.log(along[first])
     engines = np.unique(rows["engine"])
@@ -57,11 +57,23 @@ def fastest_where_known(rows: Columns, line: Sequence[FloatArray], along: FloatA
     best = np.nanmin(times, axis=0)
     # The fastest of the engines that ran a point, by what they need in its cell.
     names = [name for name in rows if name not in ("t", "engine")]
-    point_id = ids([rows[name] for name in names])
+    point_id = _ids([rows[name] for name in names])
     own_time = measured_times[np.searchsorted(engines, rows["engine"]), cell_id]
     least = np.full(point_id.max() + 1, np.inf)
     np.minimum.at(least, point_id, own_time)
     return fastest(pick(rows, least[point_id] <= best[cell_id] + _TOLERANCE))
+
+
+def without_cached(rows: Columns, cached: npt.NDArray[np.bool_]) -> Columns:
+    """The rows that are not `cached`, and were not so without being seen.
+
+    A point goes with all its engines when half of them or more were faster than the memory there:
+    the others read the same bytes from the same cache and were only slower at it. One engine of
+    several that was so alone was timed otherwise than they.
+    """
+    point = _ids([rows[name] for name in rows if name not in ("t", "engine")])
+    most = 2 * np.bincount(point, weights=cached) >= np.bincount(point)
+    return pick(rows, ~cached & ~most[point])
 
 
 def pick(columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
@@ -109,7 +121,7 @@ def _medians(
     return found, (ordered[start + (count - 1) // 2] + ordered[start + count // 2]) / 2
 
 
-def ids(columns: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.int64]:
+def _ids(columns: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.int64]:
     """One integer for each distinct row of the columns, from 0, in their order."""
     order = np.lexsort([*reversed(columns)])
     ids = np.empty(len(order), np.int64)

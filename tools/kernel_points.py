@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from kernel_engines import Columns, fastest, fastest_where_known, ids
+from kernel_engines import Columns, fastest, fastest_where_known, without_cached
 from kernel_engines import pick as _pick
 
 from planner.cost import kernel_work
@@ -270,15 +270,9 @@ def _common_groups(rows: Columns) -> Columns:
 
 
 def _from_memory(rows: Columns, work: Work, device: DeviceProfile) -> Columns:
-    """Leaves out points whose data came from the cache, which it does not in a whole model.
-
-    A point goes with all its engines when one of them beat the memory: the others read the same
-    bytes from the same cache and were only slower at it.
-    """
+    """Leaves out rows whose data came from the cache, which it does not in a whole model."""
     fastest = work.nbytes / (_BEST_BANDWIDTH_SHARE * device.memory_bandwidth_bytes_per_s)
-    cached = (rows["t"] < fastest) & (work.nbytes <= _CACHE_BYTES)
-    point = ids([rows[name] for name in rows if name not in ("t", "engine")])
-    return _pick(rows, ~np.isin(point, point[cached]))
+    return without_cached(rows, (rows["t"] < fastest) & (work.nbytes <= _CACHE_BYTES))
 
 
 def _fastest_attention(rows: Columns, length: str, each: str) -> Columns:

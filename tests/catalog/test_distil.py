@@ -57,6 +57,63 @@ def test_no_points_stay_no_points(tool: Callable[[str], ModuleType]) -> None:
     assert len(kept["t"]) == 0
 
 
+def test_a_point_that_the_cache_served_goes_with_all_its_engines(
+    tool: Callable[[str], ModuleType],
+) -> None:
+    served = [(0.0, 1.0, 1.0, 1e-6), (1.0, 1.0, 1.0, 3e-6)]
+    one_of_three = [(0.0, 2.0, 1.0, 1e-6), (1.0, 2.0, 1.0, 3e-6), (2.0, 2.0, 1.0, 4e-6)]
+    rows = points(served + one_of_three + [(0.0, 3.0, 1.0, 3e-6)])
+    kept = tool("kernel_engines").without_cached(rows, rows["t"] < 2e-6)
+    np.testing.assert_array_equal(kept["m"], [2, 2, 3])
+    np.testing.assert_array_equal(kept["engine"], [1, 2, 0])
+
+
+def test_gaps_follow_the_coordinate_that_measurements_depend_on(
+    tool: Callable[[str], ModuleType],
+) -> None:
+    axes = (np.arange(6.0), np.arange(6.0))
+    product = axes[0][:, None] + axes[1][None, :]  # logarithms add
+    truth = np.sin(2 * product)  # no line along an axis is smooth
+    values = truth.copy()
+    gaps = ([1, 2, 3, 4], [3, 1, 4, 2])
+    values[gaps] = np.nan
+    coordinates = np.array([[1, 1], [0, 1]]) / [[1], [100]]
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1) @ coordinates.T
+    by_neighbours = values.copy()
+    tool("kernel_fill").fill_grid(values, axes, (0, 1), places)
+    tool("kernel_fill").fill_grid(by_neighbours, axes, (0, 1))
+    assert np.abs(values - truth).max() < 0.1
+    assert np.abs(by_neighbours - truth).max() > 0.4
+
+
+def test_correlated_gaps_lie_on_the_line_between_their_neighbours(
+    tool: Callable[[str], ModuleType],
+) -> None:
+    axes = (np.arange(2.0), np.array([0.0, 1.0, 2.0, 4.0, 5.0]))
+    truth = 3.0 * axes[0][:, None] + 0.1 * axes[1][None, :]
+    values = truth.copy()
+    values[0, 3] = np.nan
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1) / [1.0, 30.0]
+    tool("kernel_fill").fill_grid(values, axes, (1, 0), places)
+    np.testing.assert_allclose(values, truth, atol=0.01)
+
+
+def test_sparse_curves_are_kept_but_not_those_of_two_points(
+    tool: Callable[[str], ModuleType],
+) -> None:
+    tokens = np.array([*2.0 ** np.arange(8), 1, 16, 128, 1, 128])
+    inner = np.repeat([512.0, 768.0, 1024.0], [8, 3, 2])
+    one = {"hidden": 2048.0, "top_k": 2.0, "experts": 16.0, "tp": 1.0, "ep": 1.0}
+    columns = {name: np.full(len(tokens), value) for name, value in one.items()}
+    columns |= {"inner": inner, "tokens": tokens, "t": 1e-5 * tokens**0.5}
+    hardware = importlib.import_module("planner.catalog.hardware")
+    grids = tool("kernel_grids")
+    base = grids.Base(hardware.load_device("h100-80-sxm"))
+    shapes, _, values = grids.moe_curves(columns, base, "bf16")
+    np.testing.assert_array_equal(shapes[:, 1], [512, 768])
+    assert np.isfinite(values).all()
+
+
 def test_gaps_of_a_grid_follow_a_step_that_all_lines_have(
     tool: Callable[[str], ModuleType],
 ) -> None:
