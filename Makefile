@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CASES ?= tests/cases
 EXAMPLE := examples/grpo-qwen3-30b-a3b-4x8-h100.yaml
 
-.PHONY: plan test check wheel-check test-launchers test-browser bench accuracy format clean
+.PHONY: plan test check wheel-check test-launchers test-browser docs bench accuracy format clean
 
 # Installs once for every change of pyproject.toml.
 $(VENV)/.installed: pyproject.toml
@@ -49,6 +49,12 @@ test-browser: $(VENV)/.installed
 	command -v chromium >/dev/null || test -n "$$CHROMIUM" || { apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } || true
 	$(BIN)/python -m pytest -o addopts="" -q -rs -m browser
+
+# The pages without a warning, and every command that README and docs show.
+docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir build/site
+	$(BIN)/python -m pytest -o addopts="" -q tests/docs/test_shown_commands.py
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[distil]'
