@@ -1,9 +1,10 @@
 """rlmplan: parallelism plans for RL post-training of language models.
 
-The public API: `plan` searches, `pareto` plans for every number of devices, `replan` after a change
-of the cluster, `plan_fleet` shares a cluster among jobs, `evaluate` prices a given assignment,
-`analyze_plan` says what bounds a plan, `explain` why it is as it is, `load_problem`, `load_fleet`,
-`load_model` and `parse_cluster` read inputs; the types are in `planner.schema`.
+The public API: `plan` searches, `pareto` plans for every number of devices, `capacity` sizes a
+cluster for a deadline or a budget, `replan` plans after a change of the cluster, `plan_fleet`
+shares a cluster among jobs, `evaluate` prices a given assignment, `analyze_plan` says what bounds a
+plan, `explain` why it is as it is, `load_problem`, `load_fleet`, `load_model` and `parse_cluster`
+read inputs; the types are in `planner.schema`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = [
     "PlanningCancelledError",
     "__version__",
     "analyze_plan",
+    "capacity",
     "evaluate",
     "explain",
     "load_fleet",
@@ -32,7 +34,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from planner.api import pareto, plan, replan
+    from planner.api import capacity, pareto, plan, replan
     from planner.catalog.fleet import load_fleet
     from planner.catalog.hardware import parse_cluster
     from planner.catalog.models import load_model
@@ -50,6 +52,7 @@ _HOME = {
     "PlannerError": "planner.errors",
     "PlanningCancelledError": "planner.errors",
     "analyze_plan": "planner.search.analysis",
+    "capacity": "planner.api",
     "evaluate": "planner.simulate.evaluate",
     "explain": "planner.search.explain",
     "load_fleet": "planner.catalog.fleet",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from planner.errors import InfeasibleError, InputError, PlannerError
 from planner.launchers import get_launcher, with_launchers
 from planner.schema import Cluster, Limits, ParetoFront, PlanSet, Replan, SearchSpace, Workload
+from planner.schema.capacity import Capacity
 from planner.search import api, front
 from planner.search import replan as replanning
+from planner.search.capacity import choose
 from planner.search.sizes import Size
 
 __all__ = ["pareto", "plan", "plan_for_launcher", "replan"]
@@ -119,6 +122,8 @@ def pareto(
     cluster: Cluster,
     *,
     space: str | SearchSpace = "any",
+    objective: str = "step_time",
+    tokens: float | None = None,
     sizes: Sequence[int | Size] | None = None,
     gap: float = api.GAP,
     deadline_s: float | None = None,
@@ -126,7 +131,8 @@ def pareto(
 ) -> ParetoFront:
     """The best plan for each number of devices up to the cluster's: time, bound, cost, efficiency.
 
-    Parameters: `sizes` are numbers of devices (with several node groups, of each group), by default
+    Parameters: `objective`, with its budget of `tokens`, says which point is marked as best;
+    `sizes` are numbers of devices (with several node groups, of each group), by default
     every number of nodes up to 16, beyond 2^i and 3 x 2^i; the others as of `plan`. All strategies
     are priced once for all sizes. Thread-safe; prints nothing.
 
@@ -137,6 +143,8 @@ def pareto(
         workload,
         cluster,
         space=space,
+        objective=objective,
+        tokens=tokens,
         sizes=sizes,
         gap=gap,
         deadline_s=deadline_s,
@@ -193,3 +201,83 @@ def replan(
         for each in found.plans.plans
     )
     return found.model_copy(update={"plans": found.plans.model_copy(update={"plans": plans})})
+
+
+def pareto_for_launcher(
+    launcher: str,
+    workload: Workload,
+    cluster: Cluster,
+    *,
+    tokens: float | None = None,
+    deadline_s: float | None = None,
+    **how: Any,
+) -> ParetoFront:
+    """The front of a launcher: of each size the best plan of all its search spaces.
+
+    Parameters are those of `pareto`; every space has its share of `deadline_s`. Raises InputError
+    for an unknown launcher, and what `pareto` raises when no space has a plan.
+    """
+    spaces = get_launcher(launcher).capabilities.spaces
+    share = deadline_s and deadline_s / len(spaces)
+    found: list[ParetoFront] = []
+    failed: list[PlannerError] = []
+    for space in spaces:
+        try:
+            found.append(
+                pareto(workload, cluster, space=space, tokens=tokens, deadline_s=share, **how)
+            )
+        except (InfeasibleError, InputError) as error:
+            failed.append(error)
+    if not found:
+        raise failed[0]
+    return front.merged(found, tokens) if len(found) > 1 else found[0]
+
+
+def capacity(
+    workload: Workload,
+    clusters: Sequence[Cluster],
+    *,
+    steps: float,
+    within_s: float | None = None,
+    budget_usd: float | None = None,
+    space: str | SearchSpace = "any",
+    launcher: str | None = None,
+    gap: float = api.GAP,
+    deadline_s: float | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> Capacity:
+    """How many devices of which cluster do `steps` steps within a time or a budget, cheapest first.
+
+    Parameters: `clusters` are the largest of each kind to consider, every number of nodes of each
+    is (as in `pareto`); `within_s` and `budget_usd` limit the whole run; `launcher` searches its
+    spaces instead of `space`; `deadline_s` is of the search of each cluster. Clusters that hold no
+    plan are named in the answer.
+
+    Raises InputError for inputs that make no sense, InfeasibleError when no cluster holds a plan.
+    """
+    for name, value in (("steps", steps), ("within_s", within_s), ("budget_usd", budget_usd)):
+        if value is not None and not 0 < value < math.inf:
+            raise InputError(f"{name} is {value:g}", where=name, remedy="Give more than zero")
+    if not clusters:
+        raise InputError("no cluster is given", where="clusters", remedy="Give one or more")
+    how: dict[str, Any] = {"gap": gap, "deadline_s": deadline_s, "cancel": cancel}
+    fronts: list[ParetoFront] = []
+    failed: dict[str, InfeasibleError] = {}
+    for cluster in clusters:
+        try:
+            fronts.append(
+                pareto(workload, cluster, space=space, **how)
+                if launcher is None
+                else pareto_for_launcher(launcher, workload, cluster, **how)
+            )
+        except InfeasibleError as error:
+            failed[cluster.name] = error
+    if not fronts:
+        raise next(iter(failed.values()))
+    return choose(
+        fronts,
+        steps=steps,
+        within_s=within_s,
+        budget_usd=budget_usd,
+        without_plan=[f"{name}: {error}" for name, error in failed.items()],
+    )

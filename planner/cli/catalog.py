@@ -160,10 +160,18 @@ def _schemas() -> dict[str, type[Schema]]:
     """Every type with a schema by name: those of `planner.schema`, and the files users write."""
     import planner.schema
     from planner.catalog import fleet_file, hardware_files, problem_file
-    from planner.schema import Schema, explain, fleet
+    from planner.schema import Schema, capacity, explain, fleet
 
     found: dict[str, type[Schema]] = {}
-    for module in (planner.schema, explain, fleet, problem_file, hardware_files, fleet_file):
+    for module in (
+        planner.schema,
+        capacity,
+        explain,
+        fleet,
+        problem_file,
+        hardware_files,
+        fleet_file,
+    ):
         for key, value in vars(module).items():
             if isinstance(value, type) and issubclass(value, Schema) and value is not Schema:
                 found[key] = value

@@ -9,6 +9,7 @@ import typer
 from planner import __version__
 from planner.cli import (
     analyze,
+    capacity,
     catalog,
     check,
     compare,
@@ -59,6 +60,7 @@ detect.register(app)
 doctor.register(app)
 analyze.register(app)
 pareto.register(app)
+capacity.register(app)
 fleet.register(app)
 explain.register(app)
 compare.register(app)

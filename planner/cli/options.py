@@ -113,3 +113,19 @@ def by_role(given: list[str]) -> dict[str, str | None]:
                 remedy="For example --model teacher=Qwen/Qwen3-32B.",
             )
     return {role: name for role, _, name in pairs}
+
+
+def models(roles: dict[str, str | None], given: list[str] | None) -> dict[str, str]:
+    """Role -> model of the options that name one."""
+    every = roles | by_role(given or [])
+    return {role: name for role, name in every.items() if name is not None}
+
+
+def one_of_space_and_launcher(space: str | None, launcher: str | None) -> None:
+    """Raise InputError where both are given."""
+    if launcher is not None and space is not None:
+        raise InputError(
+            "gives a launcher and a search space",
+            where="--launcher",
+            remedy="Give one of --launcher and --space.",
+        )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from planner.cli import options
 from planner.errors import InputError
 
 
@@ -17,16 +18,38 @@ def register(app: typer.Typer) -> None:
 
 def pareto(
     file: Annotated[Path | None, typer.Argument(help="Problem file (YAML). See examples/.")] = None,
-    preset: Annotated[
+    preset: options.Preset = None,
+    algorithm: options.Algorithm = None,
+    actor: options.Actor = None,
+    critic: options.Critic = None,
+    reward: options.Reward = None,
+    reference: options.Reference = None,
+    model: options.Model = None,
+    cluster: Annotated[
         str | None,
         typer.Option(
-            help="Instead of a file: a named workload with its cluster (`rlmplan workloads list`)."
+            help="Largest cluster: NAME:NODESxDEVICES or a YAML file.",
+            rich_help_panel=options.WORKLOAD,
         ),
     ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Largest cluster: NAME:NODESxDEVICES or a YAML file.")
+    prompts: options.Prompts = None,
+    samples: options.Samples = None,
+    prompt_mean: options.PromptMean = None,
+    prompt_max: options.PromptMax = None,
+    response_mean: options.ResponseMean = None,
+    response_max: options.ResponseMax = None,
+    lengths: options.Lengths = None,
+    max_staleness: options.MaxStaleness = None,
+    space: options.Space = None,
+    launcher: options.Launcher = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help="Which point is marked as best: an objective of `rlmplan plan`.",
+            rich_help_panel=options.SEARCH,
+        ),
     ] = None,
-    space: Annotated[str | None, typer.Option(help="Search space: a name or a YAML file.")] = None,
+    tokens: options.Tokens = None,
     sizes: Annotated[
         str | None,
         typer.Option(
@@ -41,20 +64,50 @@ def pareto(
     json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> None:
     """Find the best plan for each number of devices: where more devices stop to pay."""
-    if file is None and preset is None:
+    if file is None and preset is None and algorithm is None:
         raise InputError(
             "names no problem",
             where="pareto",
-            remedy="Give a problem file, or --preset (`rlmplan workloads list`).",
+            remedy="Give a problem file, --algorithm and what goes with it, or --preset "
+            "(`rlmplan workloads list`).",
         )
+    from functools import partial
+
     from planner.api import pareto as find_front
+    from planner.api import pareto_for_launcher
     from planner.catalog.workloads import problem_from
 
-    problem = problem_from(file, preset=preset, cluster=cluster, space=space, deadline=deadline)
-    front = find_front(
+    options.one_of_space_and_launcher(space, launcher)
+    roles = {"actor": actor, "critic": critic, "reward": reward, "reference": reference}
+    problem = problem_from(
+        file,
+        preset=preset,
+        algorithm=algorithm,
+        models=options.models(roles, model),
+        cluster=cluster,
+        prompts=prompts,
+        samples=samples,
+        prompt_mean=prompt_mean,
+        prompt_max=prompt_max,
+        response_mean=response_mean,
+        response_max=response_max,
+        lengths=lengths,
+        max_staleness=max_staleness,
+        space=space,
+        objective=objective,
+        tokens=tokens,
+        deadline=deadline,
+    )
+    find = (
+        partial(find_front, space=problem.space)
+        if launcher is None
+        else partial(pareto_for_launcher, launcher)
+    )
+    front = find(
         problem.workload,
         problem.cluster,
-        space=problem.space,
+        objective=problem.objective or "step_time",
+        tokens=problem.tokens,
         sizes=None if sizes is None else _sizes(sizes),
         deadline_s=problem.deadline_s,
     )

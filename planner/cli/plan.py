@@ -9,7 +9,6 @@ import typer
 
 from planner.cli import options
 from planner.cli.files import output_folder
-from planner.errors import InputError
 
 if TYPE_CHECKING:
     from planner.schema import PlanSet
@@ -126,12 +125,11 @@ def plan(
 
         graph_objects()
     roles = {"actor": actor, "critic": critic, "reward": reward, "reference": reference}
-    roles |= options.by_role(model or [])
     problem = problem_from(
         file,
         preset=preset,
         algorithm=algorithm,
-        models={role: name for role, name in roles.items() if name is not None},
+        models=options.models(roles, model),
         cluster=cluster,
         prompts=prompts,
         samples=samples,
@@ -159,12 +157,7 @@ def plan(
     from planner.api import plan as find_plans
     from planner.api import plan_for_launcher
 
-    if launcher is not None and space is not None:
-        raise InputError(
-            "gives a launcher and a search space",
-            where="--launcher",
-            remedy="Give one of --launcher and --space.",
-        )
+    options.one_of_space_and_launcher(space, launcher)
     chosen = (
         partial(find_plans, space=problem.space)
         if launcher is None

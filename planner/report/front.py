@@ -35,6 +35,9 @@ def _cells(point: FrontPoint, front: ParetoFront) -> tuple[str, ...]:
     if point.devices != sum(point.size):
         size += f" (uses {point.devices:,})"
     mark = "knee: " if point.knee else "no gain: " if point.dominated else ""
+    if point.best and front.objective != "step_time":
+        best = "most" if front.objective.startswith("tokens_per_s") else "least"
+        mark = f"{best} {front.objective.replace('_', ' ')}: {mark}"
     gap = 1 - point.bound_s / point.step_time_s
     return (
         size,

@@ -35,6 +35,8 @@ class FrontPoint(Schema):
     knee: bool
     """The point of the front with the least product of step time and cost (device-seconds without
     prices): beyond it a per cent of time costs more than a per cent of money."""
+    best: bool = False
+    """The best point by the front's objective."""
     plan: Plan
     """The best plan."""
 
@@ -48,6 +50,8 @@ class ParetoFront(Schema):
     """Release of the planner that wrote it."""
     space: Name
     """Name of the search space."""
+    objective: Name = "step_time"
+    """What `FrontPoint.best` is best by; plans are the fastest of their size in any case."""
     points: tuple[FrontPoint, ...]
     """Fewest devices first."""
     without_plan: tuple[tuple[NonNegativeInt, ...], ...]

@@ -77,6 +77,8 @@ def pareto(
     cluster: Cluster,
     *,
     space: str | SearchSpace = "any",
+    objective: str = "step_time",
+    tokens: float | None = None,
     sizes: Sequence[int | Size] | None = None,
     gap: float = GAP,
     deadline_s: float | None = None,
@@ -84,12 +86,14 @@ def pareto(
 ) -> ParetoFront:
     """The best plan for each number of devices, with its bound, cost and scaling efficiency.
 
-    Parameters and errors as of `step_times`; InfeasibleError when no size holds a plan,
-    PlanningCancelledError when cancelled before any plan was found.
+    `objective` (with its budget of `tokens`) marks the best point. Other parameters and errors are
+    those of `step_times`; InfeasibleError when no size holds a plan, PlanningCancelledError when
+    cancelled before any plan was found.
     """
     started = time.monotonic()
     check_options(1, deadline_s, gap)
     clock = Clock(deadline_s, cancel)
+    marks = Goal(objective, Limits(), tokens, workload, cluster)
     chosen = load_space(space) if isinstance(space, str) else space
     wanted = _wanted(cluster, chosen, sizes)
     search = _searched(workload, cluster, chosen, wanted, gap, 1, clock, cancel)
@@ -106,10 +110,11 @@ def pareto(
             raise PlanningCancelledError("cancelled before any plan was found")
         largest = search.results[max(search.results, key=sum)]
         raise explain_infeasible(search.instance, list(largest.attempts))
-    points = _points(plans, goal)
+    points = _points(plans, marks)
     return ParetoFront(
         planner_version=__version__,
         space=chosen.name,
+        objective=objective,
         points=points,
         without_plan=tuple(size for size in wanted if size not in plans),
         optimal=len(search.results) == len(wanted)
@@ -120,6 +125,42 @@ def pareto(
         input_hashes=input_hashes(search.instance, chosen),
         workload=workload,
         cluster=cluster,
+    )
+
+
+def merged(fronts: Sequence[ParetoFront], tokens: float | None = None) -> ParetoFront:
+    """One front of several for the same workload, cluster and objective in different spaces: of
+    each size the fastest plan.
+
+    Bounds are the weakest of the spaces, so they hold for all of them.
+    """
+    first = fronts[0]
+    goal = Goal(first.objective, Limits(), tokens, first.workload, first.cluster)
+    plans: dict[Size, Plan] = {}
+    for each in fronts:
+        for point in each.points:
+            known = plans.get(point.size, point.plan)
+            fastest = min(known, point.plan, key=lambda plan: plan.step_time_s)
+            bound_s = min(known.bound_s, point.bound_s)
+            plans[point.size] = fastest.model_copy(update={"bound_s": bound_s})
+    missing = {size for each in fronts for size in each.without_plan}
+    return first.model_copy(
+        update={
+            "space": " + ".join(each.space for each in fronts)[:200],
+            "points": _points(plans, goal),
+            "without_plan": tuple(sorted(missing - set(plans))),
+            "optimal": all(each.optimal for each in fronts),
+            "wall_s": sum(each.wall_s for each in fronts),
+            "candidates": sum(each.candidates for each in fronts),
+            "assumptions": tuple(
+                dict.fromkeys(line for each in fronts for line in each.assumptions)
+            ),
+            "input_hashes": {
+                f"{each.space}: {name}"[:200]: value
+                for each in fronts
+                for name, value in each.input_hashes.items()
+            },
+        }
     )
 
 
@@ -204,6 +245,7 @@ def _points(plans: dict[Size, Plan], goal: Goal) -> tuple[FrontPoint, ...]:
     dominated = {size: _dominated(best[size], size, best) for size in order}
     front = [size for size in order if not dominated[size]]
     knee = min(front, key=lambda size: (best[size].step_time_s * _cost(best[size]), sum(size)))
+    first = min(order, key=lambda size: (goal.score(best[size]), sum(size), size))
     steps = _BILLION / goal.tokens_per_step
     points = []
     for size in order:
@@ -225,6 +267,7 @@ def _points(plans: dict[Size, Plan], goal: Goal) -> tuple[FrontPoint, ...]:
                 scaling_efficiency=plan.tokens_per_s_per_device / smallest.tokens_per_s_per_device,
                 dominated=dominated[size],
                 knee=size == knee and len(front) > 1,
+                best=size == first,
                 plan=plan,
             )
         )

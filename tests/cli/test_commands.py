@@ -77,6 +77,20 @@ def test_trace_is_that_of_the_best_plan(tmp_path: Path) -> None:
     assert trained["ts"] + trained["dur"] == pytest.approx(1e6 * (best.start_s + best.time_s))
 
 
+def test_capacity_answers_how_many_devices_and_what_it_costs() -> None:
+    arguments = [
+        *("capacity", *SMALL[1:5], *SMALL[7:], "--cluster", "h200:1x2", "--cluster", "h100:1x2"),
+        *("--steps", "5000", "--within", "7d"),
+    ]
+    text = invoke(*arguments)
+    assert max(len(line) for line in text.splitlines()) <= 100
+    for words in ("Answer", "5,000 steps", "within 7 days", "h200", "$"):
+        assert words in text
+    content = json.loads(invoke(*arguments, "--json"))
+    assert content["within_s"] == 7 * 86_400
+    assert {choice["cluster"] for choice in content["choices"]} <= {"h100:1x2", "h200:1x2"}
+
+
 def test_export_writes_the_files_of_one_plan(plans_file: Path, tmp_path: Path) -> None:
     printed = invoke("export", str(plans_file), "--to", "verl", "-o", str(tmp_path / "x"))
     assert sorted(Path(line).name for line in printed.splitlines()) == sorted(
@@ -115,6 +129,9 @@ def test_export_to_a_launcher_that_cannot_run_the_plan_says_why(plans_file: Path
         (["analyze"], 2, ["problem file or a plan file", "--preset"]),
         (["analyze", "plans.json", "--preset", "grpo"], 2, ["a file or a preset"]),
         (["pareto"], 2, ["problem file", "--preset"]),
+        (["capacity", "--preset", "grpo"], 2, ["--steps", "neither"]),
+        (["capacity", "--preset", "grpo", "--steps", "9", "--within", "7"], 2, ["duration", "7d"]),
+        (["pareto", "--preset", "grpo", "--launcher", "verl", "--space", "any"], 2, ["--space"]),
         (["pareto", "--preset", "grpp"], 2, ["grpp"]),
         (["schema", "Plann"], 2, ["Did you mean Plan?"]),
         (["models", "show", "nobody/nothing"], 2, ["nobody/nothing"]),
