@@ -98,7 +98,7 @@ def test_sizes_that_hold_no_plan_are_told(problem: Problem) -> None:
     front = planner.pareto(workload, problem.cluster, space="verl-fsdp", sizes=[1, 32])
     assert front.without_plan == ((1,),)
     assert [point.size for point in front.points] == [(32,)]
-    assert "No plan on 1 devices" in to_text(render_front(front))
+    assert "No plan on 1 device." in to_text(render_front(front))
 
 
 def test_a_deadline_and_a_cancelled_search_keep_valid_bounds(
