@@ -15,6 +15,7 @@ from planner.catalog.hardware_files import (
     DeviceFile,
     GroupFile,
 )
+from planner.catalog.kernels import kernel_arrays
 from planner.errors import InputError
 from planner.schema import Cluster, DeviceProfile, NodeGroup
 from planner.schema.hardware import MAX_NODES
@@ -47,7 +48,7 @@ def describe_cluster(name: str) -> dict[str, Any]:
     preset = _preset(name)
     if preset is None:
         raise _unknown(name, None)
-    device = _device_file(preset.device)
+    device = device_file(preset.device)
     return {
         "cluster": name,
         **preset.model_dump(mode="json", exclude={"sources"}),
@@ -60,7 +61,7 @@ def describe_cluster(name: str) -> dict[str, Any]:
 @cache
 def load_device(device_id: str) -> DeviceProfile:
     """The profile of a device id; InputError with near names if there is none."""
-    return _device_file(device_id).profile()
+    return device_file(device_id).profile()
 
 
 def parse_cluster(reference: str | Path) -> Cluster:
@@ -94,9 +95,10 @@ def _parse_short(text: str) -> Cluster:
             if not name or name in list_clusters() or name in list_devices():
                 raise InputError("the size is missing or unclear", where=where, remedy=_FORM)
             raise _unknown(name, where)
-        name = match[1].lower()
+        name = match[1] if _is_file(match[1]) else match[1].lower()
+        label = Path(name).stem[:_MAX_TEXT] if _is_file(name) else name
         group = GroupFile(
-            name=_unique(name, [group.name for group in groups]),
+            name=_unique(label, [group.name for group in groups]),
             nodes=_whole_number(match[2], "nodes", where),
             devices_per_node=_whole_number(match[3], "devices per node", where),
             device=name,
@@ -106,10 +108,11 @@ def _parse_short(text: str) -> Cluster:
     return _cluster(" ".join(text.split()), groups, assumptions, where)
 
 
-def cluster_from(content: Any, where: str, name: str) -> Cluster:
+def cluster_from(content: Any, where: str, name: str, folder: Path = Path()) -> Cluster:
     """A cluster from the content of a cluster file; `name` unless the content names it.
 
-    Raises InputError naming `where` and the field.
+    Devices may be files of their own, with paths relative to `folder`. Raises InputError naming
+    `where` and the field.
     """
     if isinstance(content, dict) and content.get("name") is None:
         content = {**content, "name": name}
@@ -118,8 +121,11 @@ def cluster_from(content: Any, where: str, name: str) -> Cluster:
     assumptions: list[str] = []
     for index, group in enumerate(file.groups):
         place = f"{where}: groups[{index}]"
+        if isinstance(group.device, str) and _is_file(group.device):
+            group = group.model_copy(update={"device": str(folder / group.device)})
         if group.name is None:
             label = group.device if isinstance(group.device, str) else f"group{index}"
+            label = Path(label).stem[:_MAX_TEXT] if _is_file(label) else label
             group = group.model_copy(update={"name": _unique(label, [g.name for g in groups])})
         elif group.name in [other.name for other in groups]:
             raise InputError(
@@ -136,7 +142,7 @@ def cluster_from(content: Any, where: str, name: str) -> Cluster:
 
 
 def _read_cluster(path: Path) -> Cluster:
-    return cluster_from(load_yaml(path), str(path), path.stem[:_MAX_TEXT])
+    return cluster_from(load_yaml(path), str(path), path.stem[:_MAX_TEXT], path.parent)
 
 
 def _cluster(name: str, groups: list[NodeGroup], assumptions: list[str], where: str) -> Cluster:
@@ -149,8 +155,10 @@ def _add_group(
 ) -> None:
     """Append the group, and what was assumed about it."""
     preset = _preset(group.device) if isinstance(group.device, str) else None
-    if isinstance(group.device, str):
-        device = _device_file(preset.device if preset else group.device, f"{where}: device")
+    if isinstance(group.device, str) and _is_file(group.device):
+        device = read_device_file(Path(group.device))
+    elif isinstance(group.device, str):
+        device = device_file(preset.device if preset else group.device, f"{where}: device")
     else:
         device = _inline_device(group.device, f"{where}: device")
     node_devices = preset.devices_per_node if preset else device.typical_node.devices
@@ -201,6 +209,26 @@ def _add_group(
     )
 
 
+def read_device_file(path: Path) -> DeviceFile:
+    """A device from a file of the user's, as `rlmplan measure` writes it.
+
+    Tables that end in .npz are files beside it. Raises InputError naming the file and the field.
+    """
+    device = validate(DeviceFile, load_yaml(path), str(path))
+    tables = {
+        field: str((path.parent / name).resolve())
+        for field in ("kernel_table", "collective_table")
+        if (name := getattr(device, field)) and name.endswith(".npz")
+    }
+    for table in tables.values():
+        kernel_arrays(table)
+    return validate(DeviceFile, {**device.model_dump(mode="json"), **tables}, str(path))
+
+
+def _is_file(device: str) -> bool:
+    return device.lower().endswith((".yaml", ".yml"))
+
+
 def _inline_device(mapping: dict[str, Any], where: str) -> DeviceFile:
     """A device given in full, or as ``base: ID`` with the keys that differ."""
     if "base" not in mapping:
@@ -211,7 +239,7 @@ def _inline_device(mapping: dict[str, Any], where: str) -> DeviceFile:
             f"base must be a device id, given {base_id!r}", where=f"{where}.base", remedy=None
         )
     preset = _preset(base_id)
-    base = _device_file(preset.device if preset else base_id, f"{where}.base")
+    base = device_file(preset.device if preset else base_id, f"{where}.base")
     merged = base.model_dump(mode="json")
     for key, value in mapping.items():
         if key == "peak_tflops" and isinstance(value, dict):
@@ -286,7 +314,8 @@ def _preset(name: str) -> ClusterPreset | None:
     return validate(ClusterPreset, load_yaml(path), str(path))
 
 
-def _device_file(device_id: str, where: str | None = None) -> DeviceFile:
+def device_file(device_id: str, where: str | None = None) -> DeviceFile:
+    """The shipped file of a device id; InputError with near names if there is none."""
     if device_id not in list_devices():
         raise _unknown(device_id, where)
     return _read_device(device_id)

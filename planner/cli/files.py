@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from planner.errors import InputError
@@ -39,7 +40,7 @@ def write_file(path: Path, content: str, option: str) -> None:
         raise InputError(error.message, where=where, remedy="Give another file.") from None
 
 
-def write_files(folder: Path, files: dict[str, str]) -> list[Path]:
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
     """Write a set of files below `folder`: all to temporary names first, then renamed.
 
     Scripts (content that starts with "#!") become executable. Raises ValueError for a name that
@@ -59,6 +60,9 @@ def write_files(folder: Path, files: dict[str, str]) -> list[Path]:
         for path, draft, content in zip(paths, temporary, files.values(), strict=True):
             current = path
             _make_folder(path.parent, made)
+            if isinstance(content, bytes):
+                draft.write_bytes(content)
+                continue
             draft.write_text(content, encoding="utf-8", newline="\n")
             if content.startswith("#!"):
                 draft.chmod(draft.stat().st_mode | 0o111)

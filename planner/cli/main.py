@@ -20,6 +20,7 @@ from planner.cli import (
     fleet,
     init,
     launchers,
+    measure,
     pareto,
     plan,
     replan,
@@ -75,6 +76,7 @@ check.register(app)
 launchers.register(app)
 catalog.register(app)
 validate.register(app)
+measure.register(app)
 workloads.register(app)
 
 
