@@ -149,5 +149,8 @@ def _full(kernel: str, *axes: tuple[int, ...]) -> Iterator[Point]:
 def _full_of(
     kernels: Iterable[str], members: Iterable[int], elements: Iterable[int]
 ) -> Iterator[Point]:
-    for kernel, count, size in product(kernels, members, elements):
-        yield Point(kernel, (2 if kernel.endswith("send_recv") else count, size))
+    counts = list(members)
+    for kernel in kernels:
+        # A message has two ends, however many ranks there are.
+        chosen = [2] if counts and kernel.endswith("send_recv") else counts
+        yield from (Point(kernel, shape) for shape in product(chosen, elements))
