@@ -66,7 +66,8 @@ def form_batch(context: CallContext, s: StrategyArrays) -> Batch:
 
     With packing, floor(efficiency x budget / mean length) sequences share the token budget
     `micro_batch_sequences` x maximum length (constant `packing_efficiency`; equal lengths pack
-    without loss). Without, `micro_batch_sequences` sequences are padded to the maximum.
+    without loss). Without, `micro_batch_sequences` sequences are padded to the maximum, or keep
+    their own lengths (`context.unpadded`).
     """
     call, workload = context.call, context.workload
     steps_per_epoch = max(call.optimizer_steps, 1)
@@ -86,8 +87,13 @@ def form_batch(context: CallContext, s: StrategyArrays) -> Batch:
     sequences = rank_sequences / microbatches
 
     budget = np.minimum(s.micro_batch_sequences, rank_sequences) * maximum
-    square = np.where(s.packing, moments.mean_square, float(maximum) ** 2)
-    mean = np.where(s.packing, moments.mean, float(maximum))
+    own_lengths = s.packing
+    if context.unpadded:
+        own_lengths = np.ones_like(s.packing)
+        fullest = _fullest(moments, most, microbatches * steps_per_epoch * s.dp)
+        budget = np.where(s.packing, budget, np.minimum(budget, fullest))
+    square = np.where(own_lengths, moments.mean_square, float(maximum) ** 2)
+    mean = np.where(own_lengths, moments.mean, float(maximum))
     length = square / mean
     return Batch(
         steps=steps_per_epoch * call.epochs,
@@ -97,7 +103,7 @@ def form_batch(context: CallContext, s: StrategyArrays) -> Batch:
         peak_tokens=views * budget / s.cp,
         attention_tokens=length,
         attention_sequences=views * sequences * square / length**2,
-        imbalance=np.where(s.packing, _imbalance(moments, rank_sequences, s.dp), 0.0),
+        imbalance=np.where(own_lengths, _imbalance(moments, rank_sequences, s.dp), 0.0),
     )
 
 
@@ -105,6 +111,14 @@ def _packing_efficiency(context: CallContext, moments: LengthMoments) -> float:
     if moments.mean_square <= moments.mean**2 * (1.0 + _FLOAT_SLACK):
         return 1.0
     return context.framework.value("packing_efficiency")
+
+
+def _fullest(moments: LengthMoments, sequences: FloatArray, count: FloatArray) -> FloatArray:
+    """Tokens of the fullest of `count` microbatches of so many independent lengths: the sums are
+    nearly normal, and the largest of n normals lies about sqrt(2 ln n) deviations up."""
+    deviation = math.sqrt(max(moments.mean_square - moments.mean**2, 0.0))
+    above = np.sqrt(2.0 * np.log(np.maximum(count, 1.0)) * sequences)
+    return np.asarray(sequences * moments.mean + deviation * above)
 
 
 def _imbalance(moments: LengthMoments, rank_sequences: FloatArray, dp: IntArray) -> FloatArray:

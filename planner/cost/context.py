@@ -40,3 +40,6 @@ class CallContext:
     extra_heads: int = 0
     """Output heads with loss beside the main one: one for each multi-token-prediction layer that
     is trained (the layers themselves are counted in `model`)."""
+    unpadded: bool = False
+    """True when microbatches without packing hold `micro_batch_sequences` sequences of their own
+    lengths instead of padded ones (verl's use_remove_padding)."""

@@ -155,6 +155,7 @@ _UNWRITTEN = (
     *("acceptance", "oversampling", "kept_fraction", "token_budget", "replay_sequences"),
     *("partial_rollout", "tail_batching"),
     *("critic_epochs", "turns", "block_diffusion", "speculation", "gradient_exchange"),
+    "lora_rank",
 )
 """Fields of a workload that change the run and that no launcher module writes."""
 

@@ -13,7 +13,7 @@ from planner.launchers.check_memory import Pricer
 from planner.launchers.reading import Context, ReadConfig
 from planner.launchers.settings import Broken
 from planner.launchers.variants import Checker, Variant
-from planner.schema import Assignment, Plan, Prediction
+from planner.schema import Assignment, Plan, Prediction, SearchSpace
 from planner.schema.check import (
     BrokenSetting,
     CallChange,
@@ -226,7 +226,11 @@ def _best(
     for space in spaces:
         try:
             plans = api.plan(
-                workload, read.cluster, space=space, top=3, deadline_s=deadline_s / len(spaces)
+                workload,
+                read.cluster,
+                space=_own_space(read, space),
+                top=3,
+                deadline_s=deadline_s / len(spaces),
             )
         except (InfeasibleError, InputError) as error:
             why = why or str(error)
@@ -245,6 +249,14 @@ def _best(
         )
         return own, note if own is not None else f"{why} But {note}"
     return own, "" if own is not None else why or "no plan of its space can be written for it"
+
+
+def _own_space(read: ReadConfig, name: str) -> SearchSpace:
+    """The space, with the profile of the training code that the configuration chose."""
+    space = load_space(name)
+    if name != read.space or read.assignment is None:
+        return space
+    return space.model_copy(update={"framework": read.assignment.framework})
 
 
 def _setting_changes(

@@ -86,6 +86,8 @@ class Pricer:
         context = self.instance.context(
             call, group, assignment.staleness, beside_trainer=key.beside_trainer
         )
+        if call.name in self.read.unpadded:
+            context = replace(context, unpadded=True)
         return call_costs(context, arrays)
 
 

@@ -258,7 +258,7 @@ def _megatron(train: Strategy, model: ModelSpec) -> dict[str, Any]:
         "sequence_parallel": train.sequence_parallel,
         "activation_checkpointing": train.recompute != "none",
         "optimizer": {
-            "use_distributed_optimizer": True,
+            "use_distributed_optimizer": train.zero_stage > 0,
             "optimizer_cpu_offload": train.optimizer_on_cpu,
             "optimizer_offload_fraction": 1.0 if train.optimizer_on_cpu else 0.0,
         },

@@ -52,10 +52,9 @@ def read_megatron(s: Settings, owner: str) -> CallFields:
         f"{section}.fine_grained_activation_offloading", "activation offload: not priced", off
     )
     s.not_modelled(f"{section}.use_fused_linear_logprobs", "fused output head: not priced", off)
-    s.not_modelled(
-        f"{section}.optimizer.use_distributed_optimizer", "priced with it", lambda v: v is True
-    )
-    return CallFields(fields | {"zero_stage": 1}, keys)
+    # Without it every data-parallel rank holds the whole optimizer state.
+    fields["zero_stage"] = int(s.flag(f"{section}.optimizer.use_distributed_optimizer", True))
+    return CallFields(fields, keys)
 
 
 def read_dtensor(s: Settings, owner: str) -> CallFields:

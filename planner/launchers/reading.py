@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -54,6 +54,8 @@ class ReadConfig:
     budgets: Mapping[str, float]
     """Call -> longest sequences that its token budget really holds, where that is no whole number
     (its strategy has the next one)."""
+    unpadded: frozenset[str]
+    """Calls whose microbatches hold a number of sequences of their own lengths, without padding."""
     broken: tuple[Broken, ...]
     """Rules found broken while reading: what cannot be said as a Strategy or a Workload."""
     not_understood: tuple[NotUnderstood, ...]
@@ -244,8 +246,14 @@ class Reader:
         space: str,
         staleness: int = 0,
         engine: str | None = None,
+        framework: str | None = None,
+        unpadded: Iterable[str] = (),
     ) -> ReadConfig:
-        """The workload and the assignment; InputError when the settings make no workload."""
+        """The workload and the assignment; InputError when the settings make no workload.
+
+        `engine` and `framework` are profiles where they are not the space's; `unpadded` the calls
+        whose microbatches are a number of sequences without padding.
+        """
         found = self._workload(workload)
         chosen = load_space(space)
         strategies: dict[str, Strategy] = {}
@@ -266,7 +274,7 @@ class Reader:
                 meshes={call: self.calls[call][1] for call in needed},
                 strategies=strategies,
                 staleness=staleness,
-                framework=chosen.framework,
+                framework=framework or chosen.framework,
                 engine=engine or chosen.engine,
                 space=space,
             )
@@ -282,6 +290,7 @@ class Reader:
                 for call in needed
                 if (budget := self.calls[call][0].budget) is not None
             },
+            unpadded=frozenset(unpadded),
             broken=tuple(dict.fromkeys([*self.settings.refused_keys(), *self.broken])),
             not_understood=self.settings.not_understood(),
             notes=tuple(dict.fromkeys(self.notes)),

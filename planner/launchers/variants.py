@@ -68,7 +68,8 @@ class Checker:
         values = call_space(self.space, node.kind)
         tried = {f"{name}-in-space" for name in _NUMBERS if len(getattr(values, name)) > 1}
         # Readers give what the launcher has, though no plan uses it.
-        tried |= {"zero_stage-in-space", "sequence_parallel-in-space"}
+        tried |= {"zero_stage-in-space", "shard_ranks-in-space", "sequence_parallel-in-space"}
+        tried |= {rule.id for rule in self.space.rules if not rule.enforced}
         found = broken_rules(
             assignment.strategies[call],
             node,

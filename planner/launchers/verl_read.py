@@ -6,6 +6,7 @@ are translated and said so.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -55,7 +56,6 @@ _NEUTRAL = (
             "clip_ratio_low",
             "clip_ratio_high",
             "clip_ratio_c",
-            "entropy_coeff",
             "loss_agg_mode",
             "kl_loss_type",
             "grad_clip",
@@ -107,12 +107,8 @@ class _Verl:
                 priced = "megatron" if self.megatron else "fsdp"
                 s.notes.append(f"{key} {backend}: priced as {priced}")
         algorithm = self._algorithm()
-        prompts = s.integer("data.train_batch_size")
+        prompts, steps = self._batch()
         samples = s.integer("actor_rollout_ref.rollout.n")
-        mini = s.integer("actor_rollout_ref.actor.ppo_mini_batch_size")
-        steps = reader.steps(
-            prompts, "data.train_batch_size", mini, "actor_rollout_ref.actor.ppo_mini_batch_size"
-        )
         prompt, response = (s.integer(f"data.max_{n}_length") for n in ("prompt", "response"))
         self.longest = prompt + response
         self.trainers = TrainerReader(s, reader.models, self.longest, megatron=self.megatron)
@@ -123,7 +119,7 @@ class _Verl:
         train_mesh, engine_mesh, staleness = self._meshes(steps)
         train = self.trainers.trained("actor_rollout_ref.actor", "actor_rollout_ref.model")
         workload: dict[str, Any] = {
-            "name": str(s.text("trainer.experiment_name") or "verl")[:200],
+            "name": self._name(),
             "algorithm": algorithm,
             "prompts_per_step": prompts,
             "samples_per_prompt": samples,
@@ -146,7 +142,27 @@ class _Verl:
             space="verl-megatron" if self.megatron else "verl-fsdp",
             staleness=staleness,
             engine=self._engine_profile(),
+            framework=self.trainers.framework(),
+            unpadded=self.trainers.unpadded(),
         )
+
+    def _name(self) -> str:
+        with contextlib.suppress(InputError):  # an unknown variable of the script
+            return str(self.s.text("trainer.experiment_name") or "verl")[:200]
+        return "verl"
+
+    def _batch(self) -> tuple[int, int]:
+        """Prompts between two weight syncs, and the actor's optimizer steps on them."""
+        s, key = self.s, "actor_rollout_ref.actor.ppo_mini_batch_size"
+        mini = s.integer(key)
+        if self.entry != "fully-async":
+            prompts = s.integer("data.train_batch_size")
+            return prompts, self.reader.steps(prompts, "data.train_batch_size", mini, key)
+        s.raw("data.train_batch_size")  # must be 0: the rollouter counts samples
+        steps = s.integer("async_training.require_batches", 1) * s.integer(
+            "async_training.trigger_parameter_sync_step", 4
+        )
+        return mini * steps, steps
 
     def _algorithm(self) -> str:
         name = self.s.text("algorithm.adv_estimator", "gae") or "gae"

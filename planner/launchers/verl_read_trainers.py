@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.errors import InputError
+from planner.launchers.numbers import divisors, near
 from planner.launchers.reading import CallFields, budget_sequences
 from planner.launchers.settings import Broken, Settings
 from planner.schema import ModelSpec
@@ -64,6 +65,25 @@ class TrainerReader:
         keys = {"packing": dynamic_key, "micro_batch_sequences": key}
         return CallFields(fields, keys, budget)
 
+    def framework(self) -> str | None:
+        """The profile of the loss: an entropy term keeps more bytes of every logit."""
+        s, actor = self.s, "actor_rollout_ref.actor"
+        entropy = s.number(f"{actor}.entropy_coeff", 0.0) != 0.0
+        if s.flag(f"{actor}.calculate_entropy") or entropy:
+            return f"verl-{'megatron' if self.megatron else 'fsdp'}-entropy"
+        return None
+
+    def unpadded(self) -> list[str]:
+        """Calls of models that drop padding; the actor's settings hold for its reference too."""
+        of = {"actor_rollout_ref.model": ("actor_train", "old_logprobs", "reference_logprobs"),
+              "critic.model": ("critic_train", "values")}  # fmt: skip
+        return [
+            call
+            for model, calls in of.items()
+            for call in calls
+            if self.s.flag(f"{model}.use_remove_padding")
+        ]
+
     def _ranks(self, cp: int) -> int:
         s = self.s
         return max(1, s.integer("trainer.nnodes") * s.integer("trainer.n_gpus_per_node") // cp)
@@ -73,7 +93,11 @@ class TrainerReader:
         s = self.s
         s.not_modelled(f"{model}.use_fused_kernels", "fused output head: not priced", off)
         s.not_modelled(f"{model}.enable_activation_offload", "activation offload: not priced", off)
-        s.not_modelled(f"{model}.lora_rank", "LoRA: priced as full fine-tuning", off)
+        s.not_modelled(
+            f"{model}.lora_rank",
+            "LoRA: priced as full fine-tuning",
+            lambda v: off(v) or is_below_one(v),
+        )
         layout = self._megatron(owner) if self.megatron else self._fsdp(owner, model)
         micro = self.micro(f"{owner}.ppo", f"{owner}.use_dynamic_bsz", layout.fields["cp"])
         found = layout.but(micro)
@@ -99,26 +123,50 @@ class TrainerReader:
         params, optimizer = f"{section}.param_offload", f"{section}.optimizer_offload"
         s.raw(f"{owner}.strategy")
         s.raw(f"{section}.reshard_after_forward")
-        s.not_modelled(
-            f"{section}.fsdp_size",
-            "sharding over part of the ranks: priced over all",
-            lambda v: v in (-1, None),
-        )
         s.not_modelled(f"{section}.offload_policy", "FSDP2 CPU offload: not priced", off)
         s.not_modelled(
             f"{section}.model_dtype",
             "weights are priced in fp32, verl's default",
             lambda v: v in ("fp32", "float32", None),
         )
+        cp = s.integer(cp_key)
         return CallFields(
             {
-                "cp": s.integer(cp_key),
+                "cp": cp,
                 "zero_stage": 3,
+                "shard_ranks": self._shard_ranks(f"{section}.fsdp_size"),
                 "recompute": "full" if s.flag(checkpoint) else "none",
                 "offload": self._offload(params, optimizer),
             },
-            {"cp": cp_key, "recompute": checkpoint, "offload": params},
+            {
+                "cp": cp_key,
+                "recompute": checkpoint,
+                "offload": params,
+                "shard_ranks": f"{section}.fsdp_size",
+            },
         )
+
+    def _shard_ranks(self, key: str) -> int:
+        """Ranks of a sharding group; 0 for all of them. The groups must make up the ranks."""
+        s = self.s
+        size, ranks = s.integer(key, -1, low=-(2**31)), self._ranks(1)
+        if size < 0 or size >= ranks:
+            return 0
+        if size == 0 or ranks % size:
+            s.broken.append(
+                Broken(
+                    "sharding-groups-divide-ranks",
+                    f"{ranks} ranks do not divide into sharding groups of {size}",
+                    (key,),
+                    (*(f"{key}={n}" for n in near(divisors(ranks), max(size, 1))), f"{key}=-1"),
+                    "verl workers/engine/fsdp/utils.py create_device_mesh",
+                )
+            )
+            return 0
+        # Groups of one rank shard nothing; the nearest that a strategy can say is two.
+        if size == 1:
+            s.notes.append(f"{key} 1: every rank holds everything; priced in groups of two")
+        return max(2, size) if ranks > 2 else 0
 
     def _offload(self, params: str, optimizer: str) -> str:
         s = self.s
@@ -172,13 +220,17 @@ class TrainerReader:
         fields["optimizer_on_cpu"] = s.flag(keys["optimizer_on_cpu"])
         s.raw(f"{optimizer}.optimizer_offload_fraction")
         s.raw(f"{optimizer}.use_precision_aware_optimizer")
-        s.not_modelled(
-            f"{section}.use_distributed_optimizer", "priced with it", lambda v: v is True
-        )
         s.not_modelled(f"{section}.use_megatron_fsdp", "Megatron FSDP: priced without", off)
-        return CallFields(fields | {"zero_stage": 1}, keys)
+        # Without it every data-parallel rank holds the whole optimizer state.
+        fields["zero_stage"] = int(s.flag(f"{section}.use_distributed_optimizer"))
+        return CallFields(fields, keys)
 
 
 def off(value: Any) -> bool:
     """True for a value that switches something off."""
     return value in (None, False, 0, "false", "0")
+
+
+def is_below_one(value: Any) -> bool:
+    """True for a number that verl compares with zero and takes as off."""
+    return isinstance(value, int | float) and value < 1

@@ -77,7 +77,7 @@ def _micro_batch(prefix: str, strategy: Strategy, workload: Workload) -> dict[st
 
 def _fsdp(prefix: str, strategy: Strategy) -> dict[str, Any]:
     return {
-        f"{prefix}.fsdp_size": -1,
+        f"{prefix}.fsdp_size": strategy.shard_ranks or -1,
         f"{prefix}.reshard_after_forward": True,
         f"{prefix}.param_offload": strategy.offload == "all",
         f"{prefix}.optimizer_offload": strategy.offload != "none",
@@ -94,7 +94,7 @@ def _megatron(owner: str, strategy: Strategy, model: ModelSpec) -> dict[str, Any
         ),
         f"{prefix}.context_parallel_size": strategy.cp,
         f"{prefix}.sequence_parallel": strategy.sequence_parallel,
-        f"{prefix}.use_distributed_optimizer": True,
+        f"{prefix}.use_distributed_optimizer": strategy.zero_stage > 0,
         f"{prefix}.param_offload": strategy.offload == "all",
         f"{prefix}.optimizer_offload": strategy.offload != "none",
     }

@@ -135,6 +135,8 @@ class Rule(Schema):
     """What to do."""
     source: Name
     """Where the launcher enforces it."""
+    enforced: bool = True
+    """False when the launcher would run it and only plans keep to it; `check` lets it pass."""
 
 
 class CallSpace(Schema):
