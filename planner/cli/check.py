@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.cli.files import output_folder
 from planner.errors import InputError
 
 if TYPE_CHECKING:
+    from planner.launchers.base import Launcher
     from planner.schema import ModelSpec
+    from planner.schema.check import CheckReport, SettingChange
 
 _LIMIT_BYTES = 4 * 2**20
 """Far above any configuration."""
+_CHANGES_FILE = "changes.txt"
+"""What the best plan changes: "-" before a setting as it is, "+" before it as it would be."""
 _SUFFIXES = (".yaml", ".yml", ".sh", ".txt", ".toml")
 
 
@@ -43,6 +49,19 @@ def check(
     response_mean: Annotated[
         float | None, typer.Option(min=1, help="Mean response, tokens (default: 1/2 of the limit).")
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Mean lengths of a workload of `rlmplan workloads list`."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            parser=output_folder,
+            help="Folder for the best plan as the launcher's files, and for what it changes.",
+        ),
+    ] = None,
     max_staleness: Annotated[
         int | None, typer.Option(min=0, help="Staleness that a better plan may have.")
     ] = None,
@@ -54,6 +73,9 @@ def check(
 ) -> None:
     """Check a launcher's configuration before it costs anything.
 
+    A configuration limits the lengths of prompts and responses, and times follow their means: give
+    them where they are known, since half of the longest response is only a guess.
+
     Exit code 0: it fits; 1: it will not run; 2: it cannot be read.
     """
     from planner.catalog.hardware import parse_cluster
@@ -61,7 +83,16 @@ def check(
     from planner.launchers.check import check as check_config
     from planner.launchers.reading import Context
 
+    if output is not None and not search:
+        raise InputError(
+            "the best plan is what is written, and --no-search looks for none",
+            where="--output",
+            remedy="Leave --no-search out.",
+        )
     found = get_launcher(launcher)
+    if preset is not None:
+        means = _preset_means(preset)
+        prompt_mean, response_mean = prompt_mean or means[0], response_mean or means[1]
     files = read_configuration(config)
     context = Context(
         parse_cluster(cluster),
@@ -85,8 +116,45 @@ def check(
         from planner.report.text import to_text
 
         typer.echo(to_text(render_check(report)), nl=False)
+    if output is not None:
+        _write(found, report, output)
     if report.verdict == "will not run":
         raise typer.Exit(1)
+
+
+def _write(launcher: Launcher, report: CheckReport, folder: Path) -> None:
+    """The best plan as the launcher's files, beside the list of what it changes."""
+    from planner.cli.files import write_files
+
+    if report.best is None:
+        raise InputError(
+            f"there is no plan to write: {report.best_note}",
+            where=f"--output {folder}",
+            remedy="Change what the message names, or look for longer with --deadline.",
+        )
+    workload = report.workload.model_copy(
+        update={"max_staleness": max(report.workload.max_staleness, report.best.staleness)}
+    )
+    files = launcher.write(report.best, workload, report.cluster)
+    changes = "".join(
+        "".join(f"{sign} {change.key}={value}\n" for sign, value in _sides(change) if value)
+        for change in report.setting_changes
+    )
+    for path in write_files(folder, {**files, _CHANGES_FILE: changes}):
+        typer.echo(str(path), err=True)
+
+
+def _sides(change: SettingChange) -> tuple[tuple[str, str], tuple[str, str]]:
+    return ("-", change.have), ("+", change.want)
+
+
+def _preset_means(name: str) -> tuple[float | None, float | None]:
+    """Mean prompt and response of a preset, tokens; None where it has none."""
+    from planner.catalog.presets import preset_content
+
+    content = preset_content(name)
+    prompt, response = (content.get(part, {}).get("mean") for part in ("prompt", "response"))
+    return prompt, response
 
 
 def models_of(texts: list[str]) -> dict[str, ModelSpec]:
@@ -105,7 +173,8 @@ def models_of(texts: list[str]) -> dict[str, ModelSpec]:
 
 
 def read_configuration(paths: list[Path]) -> dict[str, str]:
-    """Name -> content of the files, of the files in folders, and of what YAML files inherit."""
+    """Name -> content of the files, of those in folders, and of what they name beside them: what
+    YAML files inherit, and the files that a script reads from its own folder."""
     from planner.catalog.data import read_text
 
     files: dict[str, str] = {}
@@ -124,8 +193,25 @@ def read_configuration(paths: list[Path]) -> dict[str, str]:
             text = read_text(each, _LIMIT_BYTES, remedy="Give a configuration file.")
             if each.suffix in (".yaml", ".yml"):
                 files |= _inherited(each, text, files)
+            elif each.suffix == ".sh":
+                files |= _named(each, text, files)
             files[str(each)] = text
     return files
+
+
+def _named(script: Path, text: str, known: dict[str, str]) -> dict[str, str]:
+    """Settings beside a script that it names: verl's overrides, TRL's configurations."""
+    from planner.catalog.data import read_text
+
+    found: dict[str, str] = {}
+    for path in sorted(script.parent.iterdir()):
+        settings = path.suffix in _SUFFIXES and path.suffix != ".sh" and path.is_file()
+        # Exported scripts write "$here/"NAME; elsewhere a name with a folder before it is another.
+        named = re.search(rf"(?<![\w./-]){re.escape(path.name)}(?![\w.-])", text)
+        by_here = f'"$here/"{path.name}' in text
+        if settings and (named or by_here) and str(path) not in known:
+            found[str(path)] = read_text(path, _LIMIT_BYTES)
+    return found
 
 
 def _inherited(path: Path, text: str, known: dict[str, str], depth: int = 0) -> dict[str, str]:

@@ -21,6 +21,7 @@ from planner.simulate.host_memory import host_shortage
 from planner.simulate.instance import Instance
 from planner.simulate.prices import PriceKey, price_key
 
+GIB = 2**30
 _ITEMS = 4
 # vLLM's and SGLang's own examples go up to 0.95 of the device, 0.02 above it for rounding.
 _LONE_ENGINE_SHARE = 0.97
@@ -56,7 +57,34 @@ class Pricer:
             )
             prediction = _lone_engines(prediction)
             shortages = _device_shortages(prediction)
+        shortages = [self._with_cause(each, assignment, prediction) for each in shortages]
         return prediction, shortages + _host_shortages(self.instance, assignment, costs)
+
+    def _with_cause(
+        self, shortage: MemoryShortage, assignment: Assignment, prediction: Prediction | None
+    ) -> MemoryShortage:
+        """Names the engine's share of memory where another share would fit."""
+        call = shortage.call
+        key = self.read.keys.get(call, {}).get("memory_fraction")
+        if key is None or self.instance.call(call).kind != "generate":
+            return shortage
+        share = assignment.strategies[call].memory_fraction
+        device = self.instance.cluster.group(assignment.meshes[call].group).device.memory_bytes
+        words = f"{key}={share:g} gives the engine {share * device / GIB:.1f} GiB of the device"
+        items = dict(shortage.largest)
+        if prediction is None:
+            need = sum(items.values()) / device
+            if need < 1:
+                words += f", which is too little: it needs {math.ceil(need * 100) / 100:g} or more"
+                return shortage.model_copy(update={"cause": words})
+            return shortage
+        less = share - shortage.short_bytes / device
+        if items.get("kv_cache", 0) > shortage.short_bytes and less > 0:
+            words += (
+                f", which is too much beside the rest: at most {math.floor(less * 100) / 100:g}"
+            )
+            return shortage.model_copy(update={"cause": words})
+        return shortage
 
     def _costs(self, assignment: Assignment) -> dict[str, CallCosts]:
         costs = {}

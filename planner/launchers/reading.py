@@ -146,7 +146,8 @@ class Reader:
             if mean is None:
                 mean = max(1.0, share * limit)
                 self.notes.append(
-                    f"mean {name}: {mean:g} tokens, {share:g} of the limit (not given)"
+                    f"mean {name}: {mean:g} tokens, {share:g} of the limit, as the configuration "
+                    f"has no mean; times follow it: give --{name}-mean"
                 )
             elif not mean <= limit:
                 raise InputError(

@@ -89,6 +89,8 @@ def _shortages(report: CheckReport) -> Text:
         )
         where = "of a node" if each.call == "host memory" else "on a device"
         text.append(f"  {each.call}: {each.short_bytes / GIB:.1f} GiB {where}; {items} GiB\n")
+        if each.cause:
+            text.append(f"    {each.cause}\n")
     return text
 
 

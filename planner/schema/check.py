@@ -39,6 +39,8 @@ class MemoryShortage(Schema):
     """Bytes missing on the fullest device (or node)."""
     largest: tuple[tuple[str, int], ...]
     """The largest items, bytes, largest first."""
+    cause: str = ""
+    """Where one setting is at fault, which and up to where it fits; "" otherwise."""
 
 
 class OneChange(Schema):

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from planner.catalog.presets import preset_content
 from planner.cli.main import app
+from planner.errors import InputError
 from planner.schema.check import CheckReport
 
 SCRIPT = """#!/bin/bash
@@ -104,3 +106,47 @@ def test_a_folder_of_exported_files_is_read(script: Path) -> None:
     code, text = run(script.parent, "--no-search", "--model", "Qwen/Qwen3-4B")
     assert code == 0
     assert "Qwen/Qwen3-4B" in text
+
+
+def test_the_best_plan_is_written_as_files_that_check_reads(script: Path, tmp_path: Path) -> None:
+    """`run.sh` alone is given: the overrides that it names are read from beside it."""
+    out = tmp_path / "out"
+    code, text = run(script, "--set", f"{TP}=8", "-o", str(out), "--json")
+    assert code == 0
+    best = CheckReport.model_validate(json.loads(text), strict=False).best
+    assert best is not None
+    changes = (out / "changes.txt").read_text().splitlines()
+    assert f"- {TP}=8" in changes
+    assert any(line.startswith(f"+ {TP}=") for line in changes)
+    code, text = run(out / "run.sh", "--no-search", "--json")
+    again = CheckReport.model_validate(json.loads(text), strict=False).prediction
+    assert code == 0
+    assert again is not None
+    assert again.step_time_s == pytest.approx(best.step_time_s, rel=0.02)
+
+
+def test_nothing_is_written_without_a_search(script: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--no-search looks for none"):
+        run(script, "--no-search", "-o", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_engines_share_that_is_too_large_is_named_with_one_that_fits(script: Path) -> None:
+    share = "actor_rollout_ref.rollout.gpu_memory_utilization"
+    code, text = run(script, "--no-search", "--json", "--set", f"{share}=0.95")
+    assert code == 1
+    (short,) = CheckReport.model_validate(json.loads(text), strict=False).shortages
+    assert short.cause.startswith(f"{share}=0.95 gives the engine")
+    most = short.cause.rpartition(" ")[2]
+    assert run(script, "--no-search", "--set", f"{share}={most}")[0] == 0
+    above = f"{share}={float(most) + 0.02:.2f}"
+    assert run(script, "--no-search", "--set", above)[0] == 1
+
+
+def test_a_preset_gives_the_mean_lengths(script: Path) -> None:
+    code, text = run(script, "--no-search", "--json", "--preset", "grpo")
+    report = CheckReport.model_validate(json.loads(text), strict=False)
+    assert code == 0
+    content = preset_content("grpo")
+    assert report.workload.response_length.mean_tokens == content["response"]["mean"]
+    assert "mean response" not in " ".join(report.notes)
