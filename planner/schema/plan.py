@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from importlib import import_module
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -142,6 +143,10 @@ class Plan(Prediction):
     objective_value: NonNegativeFloat | None = None
     """The plan set's objective in its own unit; null in files of older releases."""
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return str(_reported("plan_html", self))
+
 
 class SearchReport(Schema):
     """How the search ended."""
@@ -201,3 +206,21 @@ class PlanSet(Schema):
     """The workload as planned, so that a plan file is complete."""
     cluster: Cluster
     """The cluster as planned."""
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return str(_reported("plan_set_html", self))
+
+    def to_dataframe(self, *, calls: bool = False) -> Any:
+        """A pandas data frame with one row a plan, or with `calls` one row a plan and call.
+
+        Columns are the fields of Plan and CallPrediction with their units in their names; itemised
+        times and memory are columns such as `time_s.compute` and `memory_bytes.weights`, in the
+        rows of calls. Raises InputError when pandas is not installed.
+        """
+        return _reported("data_frame", self, calls=calls)
+
+
+def _reported(function: str, *arguments: Any, **options: Any) -> Any:
+    """A report of a plan; found by name, since reports know plans and not the other way round."""
+    return getattr(import_module("planner.report.notebook"), function)(*arguments, **options)
