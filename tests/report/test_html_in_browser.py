@@ -58,7 +58,7 @@ def opened(browser: Any, path: Path, width: int, scheme: str) -> tuple[Any, list
 
 @pytest.mark.parametrize(
     ("width", "scheme", "staleness"),
-    [(1280, "light", 0), (1280, "dark", 1), (390, "light", 1), (390, "dark", 0)],
+    [(1280, "light", 0), (1280, "dark", 1), (390, "light", 1), (390, "dark", 0), (900, "light", 1)],
 )
 def test_it_renders_in_silence_and_nothing_is_cut(
     browser: Any, files: dict[int, Path], width: int, scheme: str, staleness: int
@@ -72,6 +72,15 @@ def test_it_renders_in_silence_and_nothing_is_cut(
         .map(e => e.outerHTML.slice(0, 200))"""
     )
     assert cut == []
+    # No column is so narrow that its text stands a letter a line.
+    squeezed = "[...document.querySelectorAll('td')].filter(cell => cell.offsetHeight > 260).length"
+    assert tab.evaluate(squeezed) == 0
+    tab.emulate_media(media="print")
+    tab.set_viewport_size({"width": 718, "height": 900})
+    assert tab.evaluate(squeezed) == 0
+    tab.emulate_media(media="screen")
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.wait_for_timeout(300)
     # Every label of a figure lies within its figure.
     outside = tab.evaluate(
         """[...document.querySelectorAll('.figure')].flatMap(figure => {

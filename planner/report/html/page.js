@@ -99,14 +99,16 @@ document.getElementById("theme").addEventListener("click", () => {
   retheme();
 });
 dark.addEventListener("change", retheme);
+// The page is laid out for paper only after this event: figures get a width that fits A4 and Letter.
 addEventListener("beforeprint", () => {
   printing = true;
   retheme();
-  for (const div of drawn()) Plotly.Plots.resize(div);
+  for (const div of drawn()) Plotly.relayout(div, { width: 680 });
 });
 addEventListener("afterprint", () => {
   printing = false;
   retheme();
-  for (const div of drawn()) Plotly.Plots.resize(div);
+  for (const div of drawn())
+    Plotly.relayout(div, { width: null }).then(() => Plotly.Plots.resize(div));
 });
 show(document).then(() => { document.body.dataset.ready = "true"; });

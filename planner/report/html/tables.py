@@ -27,6 +27,7 @@ def table(
         for column, (head, cell) in enumerate(zip(heads, row, strict=True)):
             text, value = (cell, None) if isinstance(cell, str) else cell
             number = not isinstance(cell, str)
+            text = text.replace(" ", "\u00a0") if number else text  # no unit on a line of its own
             kinds[column] = ' class="n"' if number else kinds[column]
             data = "" if value is None else f' data-value="{value!r}"'
             cells.append(
