@@ -26,17 +26,20 @@ _COSTS: dict[str, Callable[[CallContext, StrategyArrays], CallCosts]] = {
 }
 
 
-def call_costs(context: CallContext, strategies: StrategyArrays) -> CallCosts:
+def call_costs(
+    context: CallContext, strategies: StrategyArrays, check: Callable[[], None] | None = None
+) -> CallCosts:
     """Time, work, depth, bounds and memory of the context's call under each of n strategies.
 
     Fused forms of calls (`context.adjustments`) are taken into account.
+    `check` is called between blocks of strategies; what it raises ends the costing.
     Pure and vectorised: no loop over strategies, and no strategy's costs depend on another's.
     Raises ValueError for environment calls, which use no device.
     """
     cost = _COSTS.get(context.call.kind)
     if cost is None:
         raise ValueError(f"a call of kind {context.call.kind} has no strategies to cost")
-    costs = _in_blocks(cost, context, strategies)
+    costs = _in_blocks(cost, context, strategies, check)
     for adjustment in context.adjustments:
         costs = adjustment(context, strategies, costs)
     return costs
@@ -46,14 +49,17 @@ def _in_blocks(
     cost: Callable[[CallContext, StrategyArrays], CallCosts],
     context: CallContext,
     strategies: StrategyArrays,
+    check: Callable[[], None] | None,
 ) -> CallCosts:
     n = len(strategies)
     if n <= _BLOCK_STRATEGIES or context.call.kind == "generate":
         return cost(context, strategies)
     starts = range(0, n, _BLOCK_STRATEGIES)
-    blocks = [
-        cost(context, strategies.take(np.arange(i, min(i + _BLOCK_STRATEGIES, n)))) for i in starts
-    ]
+    blocks = []
+    for i in starts:
+        if check is not None:
+            check()
+        blocks.append(cost(context, strategies.take(np.arange(i, min(i + _BLOCK_STRATEGIES, n)))))
     return _joined(blocks)
 
 

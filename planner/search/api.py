@@ -36,6 +36,8 @@ _CALIBRATED_RESPONSES = 2048
 """Most responses in a step of the published runs that the step overhead was read off."""
 GAP = 0.005
 """A plan counts as proven best when the bound is this close, relative."""
+_RANKING_S = 0.25
+"""Seconds of a deadline that are left for ranking the plans found and checking them."""
 _SOLUTIONS_PER_PLAN = 2
 """Solutions asked for each plan shown, since many differ in a knob only."""
 
@@ -83,7 +85,10 @@ def plan(
             f"no plan stays within the limits: {limits.devices} devices hold no mesh of the space "
             f"{chosen.name} on {cluster.name}. Raise the limit on devices."
         )
-    clock = Clock(deadline_s, cancel)
+    limit_s = deadline_s
+    if limit_s is not None:
+        limit_s = max(limit_s / 2, limit_s - (time.monotonic() - started) - _RANKING_S)
+    clock = Clock(limit_s, cancel)
     plans: list[Plan] = []
     # Plans that leave a margin of memory come first; tight ones only where there is no other.
     for memory_share in (FITS_SHARE, 1.0):
@@ -96,7 +101,16 @@ def plan(
             cancel=cancel,
         )
         outcome = find_best(search, goal, sizes)
-        plans = rank_plans(instance, chosen, outcome.attempts, goal, outcome.bound, top, gap)
+        plans = rank_plans(
+            instance,
+            chosen,
+            outcome.attempts,
+            goal,
+            outcome.bound,
+            top,
+            gap,
+            variants=not search.partial,
+        )
         if plans or clock.cancelled:
             break
     if not plans:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from planner.search.candidates import mesh_sizes
 from planner.search.infeasible import Attempt
 from planner.search.options import UnitOptions, options_key, unit_options
@@ -14,10 +16,12 @@ from planner.search.placement import PlacementResult, solve_placement
 from planner.search.placement.bounds import step_bound
 from planner.search.placement.clock import CancelledError, Clock
 from planner.search.placement.instance import compile_instance
-from planner.search.problem import PlacementProblem
-from planner.search.problems import class_instance, placement_problem
+from planner.search.placement.reduce import below
+from planner.search.problem import PlacementProblem, Unit
+from planner.search.problems import class_instance, placement_problem, problem_of
+from planner.search.relaxed import least_times
 from planner.search.scope import Scope
-from planner.search.sizes import Size, contains, on_size
+from planner.search.sizes import Size, contains, on_size, whole
 from planner.search.variants import solve_variant
 from planner.simulate.bounds import work_depth_bound_s
 from planner.simulate.instance import Instance
@@ -28,6 +32,10 @@ from planner.workload.units import CallUnit
 _PRICING_S = 0.0125
 _PRICING_SHARE = 0.5
 _FEW_SIZES = 6
+# In a hurry: mesh sizes that are priced of each unit, of those with a bound up to so many times
+# the least one.
+_PROMISING_SIZES = 4
+_NEAR = 1.1
 _ALTERNATIVE_GAP = 0.03
 """Proof of the best plan of a class (asynchronous, say) that another class beats."""
 _THREADS = 2
@@ -46,6 +54,11 @@ class SizeResult:
 
 def _order(scope: Scope) -> tuple[bool, int]:
     return scope.is_variant, -scope.staleness
+
+
+def _form(scope: Scope) -> Hashable:
+    """What tells the classes of one space apart."""
+    return scope.placement, scope.staleness, scope.engine_apart, scope.copied, scope.fusions
 
 
 class SizeSearch:
@@ -69,12 +82,14 @@ class SizeSearch:
         self.cancel = cancel
         self.gap = gap
         self.solutions = solutions
-        self.partial = self._must_hurry()
-        """Only some mesh sizes are priced; bounds come from work and depth alone."""
-        if self.partial:
-            plain = [scope for scope in self.wanted if not scope.is_variant]
-            self.wanted = [replace(scope, few_sizes=True) for scope in plain]
         self._all = list(wanted)
+        self._least: dict[Hashable, Unit] = {}
+        self._promised_s: dict[Hashable, float] = {}
+        self.partial = self._must_hurry()
+        """Only promising mesh sizes are priced; bounds come from the least times of the calls."""
+        self._few = False
+        if self.partial:
+            self._begin_with_least()
         self.results: dict[Size, SizeResult] = {}
         self._options: dict[Hashable, UnitOptions] = {}
         self._problems: dict[int, tuple[Instance, dict[str, UnitOptions], PlacementProblem]] = {}
@@ -92,8 +107,46 @@ class SizeSearch:
         pricing_s = _PRICING_S * sizes * len(self.instance.units)
         return sizes > _FEW_SIZES and pricing_s > _PRICING_SHARE * self.clock.limit_s
 
-    def _work_depth_s(self, scope: Scope) -> float:
-        return work_depth_bound_s(class_instance(self.instance, scope), scope.staleness)
+    def _begin_with_least(self) -> None:
+        """Classes by what they promise; without those that only refine another one."""
+        size = whole(self.instance.cluster)
+        try:
+            promised = {_form(scope): self._promise_s(scope, size) for scope in self._all}
+        except CancelledError:
+            promised = {}
+        plain = [scope for scope in self.wanted if not scope.is_variant]
+        self.wanted = sorted(plain, key=lambda scope: promised.get(_form(scope), 0.0))
+
+    def _promise_s(self, scope: Scope, size: Size) -> float:
+        """No plan of the class on a sub-cluster has a shorter step, from the least times alone."""
+        key = _form(scope), size
+        if key not in self._promised_s:
+            scope = replace(scope, few_sizes=False)
+            instance = class_instance(self.instance, scope)
+            bound_s = work_depth_bound_s(instance, scope.staleness)
+            least = compile_instance(on_size(self._least_problem(instance, scope), size))
+            self._promised_s[key] = max(bound_s, step_bound(least) + instance.fixed_s)
+        return self._promised_s[key]
+
+    def _least_problem(self, instance: Instance, scope: Scope) -> PlacementProblem:
+        units = {}
+        for unit in instance.units:
+            key = options_key(instance, scope, unit)
+            if key not in self._least:
+                self._least[key] = least_times(instance, scope, unit, self.clock.check)
+            units[unit.name] = self._least[key]
+        return problem_of(instance, scope, units)
+
+    def _promising(self, instance: Instance, scope: Scope) -> dict[str, tuple[int, ...]]:
+        """A few mesh sizes of each unit that plans near the class's bound can have."""
+        least = compile_instance(self._least_problem(instance, scope))
+        near = below(least, _NEAR * step_bound(least))
+        found = {}
+        for unit, rows in zip(instance.units, near.options, strict=True):
+            sizes = np.unique(rows.devices)
+            some = np.unique(np.linspace(0, len(sizes) - 1, _PROMISING_SIZES).round().astype(int))
+            found[unit.name] = tuple(sizes[some].tolist()) if len(sizes) else ()
+        return found
 
     @property
     def least_s(self) -> float:
@@ -117,7 +170,15 @@ class SizeSearch:
         if index not in self._problems:
             scope = self.wanted[index]
             instance = class_instance(self.instance, scope)
-            options = {unit.name: self.options(instance, scope, unit) for unit in instance.units}
+            only: dict[str, tuple[int, ...]] = {}
+            if self.partial and not self._few:
+                only = self._promising(instance, scope)
+            options = {
+                unit.name: self.options(
+                    instance, replace(scope, only_devices=only.get(unit.name, ())), unit
+                )
+                for unit in instance.units
+            }
             problem = placement_problem(instance, scope, options)
             self._problems[index] = instance, options, problem
         return self._problems[index]
@@ -134,9 +195,9 @@ class SizeSearch:
         return max(self._floor_s[size], *proven, self.least_s)
 
     def _closed_form_s(self, size: Size) -> float:
-        if self.partial:
-            return min((self._work_depth_s(scope) for scope in self._all), default=math.inf)
         try:
+            if self.partial:
+                return min((self._promise_s(scope, size) for scope in self._all), default=math.inf)
             problems = [self.problem(index)[2] for index in range(len(self.wanted))]
         except CancelledError:
             return 0.0
@@ -157,6 +218,8 @@ class SizeSearch:
         count = len(self.wanted)
         looks = self._side_by_side(size, at_most_s, solutions)
         for index, scope in enumerate(self.wanted):
+            if self.partial and best_s < math.inf and self._promise_s(scope, size) >= best_s:
+                break
             try:
                 instance, options, whole = self.problem(index)
             except CancelledError:
@@ -185,7 +248,7 @@ class SizeSearch:
                 if result.bound_s >= best_s * (1 - self.gap):
                     break
             solved.append(Attempt(scope, options, result, instance))
-            bounds.append(self._work_depth_s(scope) if self.partial else result.bound_s)
+            bounds.append(self._promise_s(scope, size) if self.partial else result.bound_s)
             if result.solutions:
                 best_s = min(best_s, result.solutions[0].step_time_s)
             stopped = self.clock.stop()
@@ -193,16 +256,48 @@ class SizeSearch:
                 break
         found = any(each.result.solutions for each in solved)
         if self.partial and not found and not self.clock.cancelled:
-            # Nothing fits on few sizes: the others must be tried before saying so.
-            self.partial = False
-            self.wanted = sorted(self._all, key=_order)
+            # Nothing fits on these sizes: others must be tried before saying so.
+            if self._few:
+                self.partial = False
+                self.wanted = sorted(self._all, key=_order)
+            else:
+                self._few = True
+                self.wanted = [replace(scope, few_sizes=True) for scope in self.wanted]
             self._problems.clear()
             return self.solve(size, at_most_s=at_most_s, parts=parts, solutions=solutions)
-        known = () if self.partial else self.wanted[: len(solved)]
-        bounds += [self._work_depth_s(scope) for scope in self._all if scope not in known]
+        known = [] if self.partial else [_form(scope) for scope in self.wanted[: len(solved)]]
+        bounds += [self._floor_of(scope, size) for scope in self._all if _form(scope) not in known]
         bound_s = max(min(bounds, default=math.inf), self.least_s)
         self.results[size] = SizeResult(size, tuple(solved), bound_s)
         return self.results[size]
+
+    def _floor_of(self, scope: Scope, size: Size) -> float:
+        """Bound of a class that was not solved."""
+        if self.partial and not self.clock.cancelled:
+            return self._promise_s(scope, size)
+        return work_depth_bound_s(class_instance(self.instance, scope), scope.staleness)
+
+    def _price(self, scopes: Sequence[Scope]) -> None:
+        """Price the units of the classes, two at a time: they do not depend on each other."""
+        todo: dict[Hashable, tuple[Instance, Scope, CallUnit]] = {}
+        for scope in scopes:
+            instance = class_instance(self.instance, scope)
+            for unit in instance.units:
+                key = options_key(instance, scope, unit)
+                if key not in self._options:
+                    todo.setdefault(key, (instance, scope, unit))
+        with ThreadPoolExecutor(_THREADS) as threads:
+            # Units of more calls, those that train, take longest.
+            order = sorted(todo, key=lambda key: -len(todo[key][2].calls))
+            found = {
+                key: threads.submit(unit_options, *todo[key], self.clock.check) for key in order
+            }
+            try:
+                for key in todo:
+                    self._options[key] = found[key].result()
+            except CancelledError:
+                threads.shutdown(cancel_futures=True)
+                raise
 
     def _side_by_side(
         self, size: Size, at_most_s: float, solutions: int
@@ -213,9 +308,12 @@ class SizeSearch:
         they run in turn, as each then has its share of the time left.
         """
         plain = [index for index, scope in enumerate(self.wanted) if not scope.is_variant]
-        if self.clock.limit_s is not None or len(plain) < 2:
+        if self.clock.limit_s is not None:
             return {}
         try:
+            self._price([self.wanted[index] for index in plain])
+            if len(plain) < 2:
+                return {}
             problems = {index: on_size(self.problem(index)[2], size) for index in plain}
         except CancelledError:
             return {}

@@ -7,7 +7,7 @@ dominated: most training strategies by a whole pair of another one, whatever for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -28,12 +28,14 @@ def useful_pairs(
     lead_rows: IntArray,
     forward_rows: IntArray,
     usable: float,
+    check: Callable[[], None] | None = None,
 ) -> BoolArray:
     """Which of n pairs may be part of a best plan, or are the fastest of their degrees; shape [n].
 
     `strategies` and `lead` are those of the training call; `forward` are the costs of the forward
     calls, which all run in the pair's forward strategy. `lead_rows` is ascending. Pairs that need
-    more than `usable` bytes are left out, unless all do.
+    more than `usable` bytes are left out, unless all do. `check` is called now and then; what it
+    raises ends it.
     """
     peak = np.max([lead.peak_bytes[lead_rows], *(c.peak_bytes[forward_rows] for c in forward)], 0)
     runs = np.isfinite(lead.time_s)[lead_rows]
@@ -63,7 +65,12 @@ def useful_pairs(
     real = np.column_stack([*times_of_quick, resident, peak[quick], host])
     width = len(times_of_quick)
     front = pareto_mask(
-        devices, real[:, :width], real[:, width], real[:, width + 1], real[:, width + 2]
+        devices,
+        real[:, :width],
+        real[:, width],
+        real[:, width + 1],
+        real[:, width + 2],
+        check=check,
     )
     # No pair of a training strategy is better than this in anything.
     floor = np.column_stack(
@@ -73,7 +80,7 @@ def useful_pairs(
             *(lead.resident_bytes[of], lead.peak_bytes[of], lead.host_bytes_per_device[of]),
         ]
     )
-    alive = ~dominated_by(floor, devices, real[front], devices[front])
+    alive = ~dominated_by(floor, devices, real[front], devices[front], check)
     keep[fits[np.repeat(alive, counts)]] = True
     order = np.argsort(np.sum(times_of_quick, axis=0), kind="stable")
     leads = strategies.take(of[order])

@@ -213,7 +213,8 @@ def _group_rows(
         placement=scope.placement,
         staleness=scope.staleness,
     )
-    costs = call_costs(context, strategies)
+    check()
+    costs = call_costs(context, strategies, check)
     others = [call for call in calls if call is not lead]
     if not others:
         return rows_of([lead], [strategies], [costs], calls, len(strategies))
@@ -228,9 +229,11 @@ def _group_rows(
     other_costs = []
     for call in others:
         check()
-        other_costs.append(call_costs(instance.context(call, group, scope.staleness), forward))
+        other_costs.append(
+            call_costs(instance.context(call, group, scope.staleness), forward, check)
+        )
     check()
-    useful = useful_pairs(strategies, costs, other_costs, lead_rows, forward_rows, usable)
+    useful = useful_pairs(strategies, costs, other_costs, lead_rows, forward_rows, usable, check)
     lead_rows, forward_rows = lead_rows[useful], forward_rows[useful]
     columns = [strategies.take(lead_rows), *(forward.take(forward_rows) for _ in others)]
     parts = [costs.take(lead_rows), *(each.take(forward_rows) for each in other_costs)]

@@ -123,10 +123,16 @@ def dominated_by(
     key: npt.NDArray[np.int64],
     others: FloatArray,
     other_key: npt.NDArray[np.int64],
+    check: Callable[[], None] | None = None,
 ) -> BoolArray:
-    """Rows [n, d] that some of the others [m, d] with the same key dominates; mask [n]."""
+    """Rows [n, d] that some of the others [m, d] with the same key dominates; mask [n].
+
+    `check` is called before each key; what it raises ends the comparison.
+    """
     result = np.zeros(len(rows), dtype=np.bool_)
     for value in np.unique(other_key).tolist():
+        if check is not None:
+            check()
         here = np.flatnonzero(key == value)
         front = others[other_key == value]
         # The rows of smallest scaled sum remove most; the rest of the front sees what they leave.

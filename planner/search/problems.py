@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.cost.rule_values import Placement
 from planner.schema import SearchSpace
 from planner.search.options import UnitOptions
-from planner.search.problem import PlacementProblem, WeightSync
+from planner.search.problem import PlacementProblem, Unit, WeightSync
 from planner.search.scope import Scope
 from planner.simulate.copies import copy_name, forward_calls
 from planner.simulate.fusions import offered, with_fusions
@@ -89,10 +89,15 @@ def placement_problem(
     instance: Instance, scope: Scope, options: dict[str, UnitOptions]
 ) -> PlacementProblem:
     """The exact search's problem for one class of plans."""
+    return problem_of(instance, scope, {name: each.unit for name, each in options.items()})
+
+
+def problem_of(instance: Instance, scope: Scope, units: dict[str, Unit]) -> PlacementProblem:
+    """The problem with these options of each unit."""
     groups = instance.cluster.groups
     share, disjoint = _relations(instance, scope)
     return PlacementProblem(
-        units=tuple(options[unit.name].unit for unit in instance.units),
+        units=tuple(units[unit.name] for unit in instance.units),
         edges=instance.edges,
         host_calls_s=instance.host_calls_s,
         syncs=tuple(

@@ -49,10 +49,13 @@ def rank_plans(
     bound: float,
     top: int,
     gap: float,
+    *,
+    variants: bool = True,
 ) -> list[Plan]:
     """Price, sort and choose: the best first, at most `top`, none alike, all within the limits.
 
-    `bound` is what is proven of the goal's score.
+    `bound` is what is proven of the goal's score. With `variants` the best plan of each class is
+    also tried with each unit in other layouts.
     """
     found: dict[str, tuple[tuple[float, str], Plan]] = {}
     for each in classes:
@@ -63,8 +66,8 @@ def rank_plans(
             to_assignment(each.instance, each.scope, each.options, solution)
             for solution in each.result.solutions
         ]
-        variants = _with_variants(each.instance, each, solved[0])
-        assignments = (*solved, *variants)
+        others = _with_variants(each.instance, each, solved[0]) if variants else ()
+        assignments = (*solved, *others)
         prices = price_assignments(instance, assignments)
         for assignment in assignments:
             prediction = evaluate_instance(instance, assignment, bound_s=bound_s, prices=prices)
