@@ -13,7 +13,7 @@ from planner.search.candidates import mesh_sizes
 from planner.search.infeasible import Attempt
 from planner.search.options import UnitOptions, options_key, unit_options
 from planner.search.placement import PlacementResult, solve_placement
-from planner.search.placement.bounds import step_bound
+from planner.search.placement.bounds import plain_bound, step_bound
 from planner.search.placement.clock import CancelledError, Clock
 from planner.search.placement.instance import compile_instance
 from planner.search.placement.reduce import below
@@ -195,13 +195,19 @@ class SizeSearch:
         return max(self._floor_s[size], *proven, self.least_s)
 
     def _closed_form_s(self, size: Size) -> float:
+        # The weaker bound: a sub-cluster is also searched for the plans that leave some of its
+        # devices free, whose score may be better than the sub-cluster's own promise.
+        bounds = []
         try:
-            if self.partial:
-                return min((self._promise_s(scope, size) for scope in self._all), default=math.inf)
-            problems = [self.problem(index)[2] for index in range(len(self.wanted))]
+            for index, scope in enumerate(self._all if self.partial else self.wanted):
+                if self.partial:
+                    instance = class_instance(self.instance, scope)
+                    problem = self._least_problem(instance, scope)
+                else:
+                    problem = self.problem(index)[2]
+                bounds.append(plain_bound(compile_instance(on_size(problem, size))))
         except CancelledError:
             return 0.0
-        bounds = [step_bound(compile_instance(on_size(problem, size))) for problem in problems]
         return min(bounds, default=math.inf) + self.instance.fixed_s
 
     def solve(

@@ -50,9 +50,7 @@ def test_nothing_of_use_is_left_out(
     monkeypatch.setattr(
         options,
         "useful_pairs",
-        lambda strategies, lead, forward, lead_rows, forward_rows, usable: np.ones(
-            len(lead_rows), dtype=np.bool_
-        ),
+        lambda strategies, lead, forward, lead_rows, *_: np.ones(len(lead_rows), dtype=np.bool_),
     )
     everything = priced(space, cluster, share)
     for few, all_pairs in zip(found, everything, strict=True):

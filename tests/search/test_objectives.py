@@ -81,6 +81,11 @@ def test_a_limit_on_devices_gives_the_plan_of_the_smaller_cluster(
         answer = solve(small(), limits=Limits(devices=devices))
         same = alone[devices // 8 * 8].plans[0].step_time_s
         assert answer.plans[0].devices <= devices
+        if devices < 16:
+            # A lone node also has meshes of 3, 5, 6 and 7 devices, which this cluster lacks.
+            assert answer.search.optimal
+            assert answer.plans[0].step_time_s >= same
+            continue
         assert answer.plans[0].step_time_s == pytest.approx(same, rel=0.006)
         assert answer.search.bound_s <= same * (1 + 1e-9)
 

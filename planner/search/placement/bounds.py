@@ -204,6 +204,14 @@ def step_bound(instance: Instance) -> float:
     return min((bound for bound, _ in bounded_parts(instance)), default=float("inf"))
 
 
+def plain_bound(instance: Instance) -> float:
+    """A weaker lower bound, blind to what meshes that must be apart leave to each other."""
+    if any(len(rows) == 0 for rows in instance.options):
+        return float("inf")
+    duration_s, area = EventTables(instance).rows(1)
+    return float(Bounds(instance).evaluate(duration_s, area)[0])
+
+
 def bounded_parts(instance: Instance) -> list[tuple[float, Instance]]:
     """Parts whose plans are all of the instance's, each with their lower bound, lowest first.
 

@@ -43,7 +43,8 @@ def solve_placement(
     far is returned (None: until proven); `gap` relative distance of best and bound at which the
     search ends (at least 1e-4); `seed` of the solver; `cancel` is asked now and then and ends the
     search when it returns True (it may be called from another thread); `upper_bound_s` a step time
-    already reached elsewhere: the search ends when nothing better is left.
+    already reached elsewhere: the search ends when nothing better is left, with a plan that is not
+    better if it has met one.
 
     The same problem and arguments give the same result on every run that ends before the deadline.
     Raises ValueError for a problem that contradicts itself (unknown names, cyclic precedence).
@@ -83,8 +84,6 @@ def _solve(instance: Instance, search: Search) -> tuple[str, Evaluator]:
         search.raise_bound(math.inf)
         return "bound", Evaluator(instance)
     search.raise_bound(step_bound(instance))
-    if search.done:
-        return "bound", Evaluator(instance)
     chain = None
     if len(instance.meshes) <= MOST_MESHES:
         evaluator = Evaluator(undominated(instance))
@@ -97,11 +96,6 @@ def _solve(instance: Instance, search: Search) -> tuple[str, Evaluator]:
         if _heuristics(evaluator, search):
             return "bound", evaluator
     else:
-        if math.isfinite(search.limit_s):
-            instance = below(instance, search.limit_s)
-            if not all(len(rows) for rows in instance.options):
-                search.raise_bound(search.limit_s)
-                return "bound", Evaluator(instance)
         # Good plans are made of few options, and a good plan rules out most of the others, at a
         # small part of what it takes to compare all with each other.
         few = representatives(instance)
