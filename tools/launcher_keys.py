@@ -3,11 +3,13 @@
     python tools/launcher_keys.py yaml   NAME SOURCE-TEXT FILE...
     python tools/launcher_keys.py source NAME SOURCE-TEXT FILE... [--prefix a b]
     python tools/launcher_keys.py parser NAME SOURCE-TEXT MODULE:FUNCTION
+    python tools/launcher_keys.py types  NAME SOURCE-TEXT MODULE:CLASS
 
 yaml: the files are the launcher's own reference configurations, later ones over earlier ones.
 source: calls of `add_argument` in Python files, which are parsed, not run; `--prefix` gives the
 values of a loop variable in option names. parser: a function that adds the launcher's options to an
 argparse parser, or a dataclass of options; needs a Python in which the launcher can be imported.
+types: a dataclass or pydantic model with such types in its fields (all of a union); same Python.
 Sections named with --open take any key and are left out; --add names keys that no file sets.
 """
 
@@ -19,6 +21,7 @@ import dataclasses
 import importlib
 import json
 import sys
+import types
 import typing
 from pathlib import Path
 from typing import Any
@@ -103,13 +106,59 @@ def from_parser(target: str) -> dict[str, Any]:
     }
 
 
+def from_types(target: str) -> dict[str, Any]:
+    module, _, name = target.partition(":")
+    return of_type(getattr(importlib.import_module(module), name), None, "")
+
+
+def of_type(kind: Any, default: Any, prefix: str) -> dict[str, Any]:
+    sections = [each for each in union(kind) if hasattr(each, "__dataclass_fields__")]
+    sections += [each for each in union(kind) if hasattr(each, "model_fields")]
+    if not sections or kind is type(None):
+        return {prefix: plain(None if default == "???" else default)}
+    found: dict[str, Any] = {prefix: None} if prefix and default is None else {}
+    for section in sections:
+        hints = typing.get_type_hints(section, include_extras=True)
+        for name, own in defaults_of(section).items():
+            value = getattr(default, name, None) if isinstance(default, section) else own
+            key = f"{prefix}.{name}" if prefix else name
+            found = of_type(hints[name], value, key) | found
+    return found
+
+
+def union(kind: Any) -> list[Any]:
+    """The members of a union, without Annotated."""
+    if hasattr(kind, "__metadata__"):
+        return union(kind.__origin__)
+    if isinstance(kind, typing.TypeAliasType if hasattr(typing, "TypeAliasType") else ()):
+        return union(kind.__value__)
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return [each for part in typing.get_args(kind) for each in union(part)]
+    return [kind]
+
+
+def defaults_of(section: Any) -> dict[str, Any]:
+    found = {}
+    if hasattr(section, "model_fields"):
+        for name, field in section.model_fields.items():
+            made = None if field.is_required() else field.get_default(call_default_factory=True)
+            found[name] = made
+        return found
+    for field in dataclasses.fields(section):
+        value = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        found[field.name] = None if value is dataclasses.MISSING else value
+    return found
+
+
 def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | list | None) else None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=["yaml", "source", "parser"])
+    parser.add_argument("kind", choices=["yaml", "source", "parser", "types"])
     parser.add_argument("name")
     parser.add_argument("source")
     parser.add_argument("files", nargs="+")
@@ -125,7 +174,7 @@ def main() -> None:
     else:
         keys = {}
         for target in options.files:
-            keys |= from_parser(target)
+            keys |= from_types(target) if options.kind == "types" else from_parser(target)
     keys = dict.fromkeys(options.add) | keys
     closed = {
         key: value

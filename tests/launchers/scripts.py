@@ -18,6 +18,8 @@ VARIABLES = {
     "SLIME_DIR": "slime",
     "MODEL_ARGS_FILE": "model.sh",
     "REF_LOAD": "ref",
+    "AREAL_DIR": "areal",
+    "FILEROOT": "root",
 }
 
 

@@ -70,19 +70,40 @@ def said(workload: Workload) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("launcher", "space"), SPACES)
 def test_what_is_written_reads_back_the_same(launcher: str, space: str) -> None:
+    assert round_trips(launcher, space, 40) >= 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", launcher_names())
+def test_five_hundred_plans_of_each_launcher_read_back_the_same(
+    launcher: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spaces = [space for name, space in SPACES if name == launcher]
+    total = sum(round_trips(launcher, space, -(-500 // len(spaces))) for space in spaces)
+    with capsys.disabled():
+        print(f"\n{launcher}: {total} random plans of {', '.join(spaces)} read back the same")
+    assert total >= 500
+
+
+def round_trips(launcher: str, space: str, number: int) -> int:
+    """Writes and reads `number` random plans (the same in each run); returns how many it was."""
     algorithms = get_launcher(launcher).capabilities.algorithms
+    done = 0
 
     @settings(
-        max_examples=40,
+        max_examples=number,
         deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
     )
     @given(plans(launcher, space, tuple({"grpo", "ppo"} & set(algorithms))))
     def check(case: Case) -> None:
+        nonlocal done
         assert_same(read_back(launcher, case), case[0], case[1])
+        done += 1
 
     check()
+    return done
 
 
 @pytest.mark.parametrize("case", [*VERL_CASES.items(), *NEMO_CASES.items()], ids=lambda c: c[0])
