@@ -24,7 +24,7 @@ from planner.simulate.prices import PriceKey, price_key
 GIB = 2**30
 _ITEMS = 4
 # vLLM's and SGLang's own examples go up to 0.95 of the device, 0.02 above it for rounding.
-_LONE_ENGINE_SHARE = 0.97
+_ENGINE_SHARE = 0.97
 _NO_ITEMS = {"total", "capacity", "reserve"}
 
 
@@ -55,7 +55,7 @@ class Pricer:
             prediction = evaluate_instance(
                 self.instance, assignment, prices=prices, bound_s=self._bound_s
             )
-            prediction = _lone_engines(prediction)
+            prediction = _tight_engines(prediction)
             shortages = _device_shortages(prediction)
         shortages = [self._with_cause(each, assignment, prediction) for each in shortages]
         return prediction, shortages + _host_shortages(self.instance, assignment, costs)
@@ -119,19 +119,19 @@ class Pricer:
         return call_costs(context, arrays)
 
 
-def _lone_engines(prediction: Prediction) -> Prediction:
-    """Engines that share their devices with no model may take all but a little of them.
+def _tight_engines(prediction: Prediction) -> Prediction:
+    """Engines may take all but a little of their devices: they hold what they reserved at start.
 
-    Their share covers what the trainer's reserve stands for (context, workspaces, graphs), so a
-    `memory_fraction` such as OpenRLHF's default of 0.95 is tight there, not too much.
+    Their share covers what the trainer's reserve stands for (context, workspaces, graphs), and a
+    trainer that waits beside them allocates nothing. So a `memory_fraction` such as OpenRLHF's
+    default of 0.95 is tight, not too much.
     """
     calls = dict(prediction.calls)
     for name, call in calls.items():
         items = call.memory_bytes
-        alone = call.kind == "generate" and "other_models" not in items
-        if alone and call.memory_verdict == "does not fit":
+        if call.kind == "generate" and call.memory_verdict == "does not fit":
             need = items["total"] - items["reserve"]
-            if need <= _LONE_ENGINE_SHARE * items["capacity"]:
+            if need <= _ENGINE_SHARE * items["capacity"]:
                 calls[name] = call.model_copy(update={"memory_verdict": "tight"})
     fits = all(call.memory_verdict != "does not fit" for call in calls.values())
     return prediction.model_copy(update={"calls": calls, "fits": fits})

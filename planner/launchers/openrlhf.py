@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.catalog.spaces import load_space
+from planner.launchers.algorithm_settings import GROUPED, algorithm_keys, algorithms_of
+from planner.launchers.algorithm_settings import OPENRLHF as SPELLINGS
 from planner.launchers.base import (
     Capabilities,
     LaunchFiles,
@@ -24,7 +26,6 @@ from planner.launchers.reading import Context, ReadConfig
 from planner.schema import Assignment, Cluster, Mesh, Plan, Workload
 
 SCRIPT_FILE = "run.sh"
-ESTIMATORS = {"grpo": "group_norm", "ppo": "gae"}
 _USAGE = (
     "Usage:  PROMPT_DATA=<dataset> REMOTE_RM_URL=<url or file> ./run.sh [--flag value ...]",
     "on the head of a Ray cluster where OpenRLHF is installed; later flags hold.",
@@ -38,7 +39,7 @@ class OpenRlhf:
     version = "OpenRLHF 0.11.2"
     capabilities = Capabilities(
         spaces=("openrlhf",),
-        algorithms=tuple(ESTIMATORS),
+        algorithms=algorithms_of(SPELLINGS),
         backends="DeepSpeed; vLLM",
         also={
             "train-tp": "ds.tensor_parallel_size",
@@ -51,7 +52,12 @@ class OpenRlhf:
     def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
         """Reasons why OpenRLHF cannot run the plan; empty when it can."""
         return common_reasons(
-            plan, workload, cluster, load_space("openrlhf"), ESTIMATORS, _own_reasons
+            plan,
+            workload,
+            cluster,
+            load_space("openrlhf"),
+            self.capabilities.algorithms,
+            _own_reasons,
         )
 
     def read(
@@ -124,7 +130,7 @@ def _flags(layout: Layout, workload: Workload) -> dict[str, Any]:
     flags: dict[str, Any] = {
         "actor.model_name_or_path": workload.models["actor"].name,
         **_devices("actor", layout.train_mesh),
-        "algo.advantage.estimator": ESTIMATORS[workload.algorithm],
+        **algorithm_keys(SPELLINGS, workload.algorithm),
         "algo.kl.init_coef": workload.kl_weight,
         "rollout.batch_size": workload.prompts_per_step,
         "rollout.n_samples_per_prompt": workload.samples_per_prompt,
@@ -156,7 +162,7 @@ def _flags(layout: Layout, workload: Workload) -> dict[str, Any]:
             "train.max_tokens_per_gpu": -(-train.micro_batch_sequences * longest // train.cp),
             "rollout.max_tokens_per_gpu": -(-forward.micro_batch_sequences * longest // train.cp),
         }
-    if workload.algorithm == "grpo" and workload.kl_weight > 0:
+    if workload.algorithm in GROUPED and workload.kl_weight > 0:
         flags |= {"algo.kl.use_loss": True, "algo.kl.estimator": "k3"}
     if layout.staleness > 0:
         flags |= {"train.async_enable": True, "train.async_queue_size": layout.staleness}

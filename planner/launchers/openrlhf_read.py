@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.errors import InputError
+from planner.launchers.algorithm_settings import GROUPED, OPENRLHF, fitting, recognised
 from planner.launchers.flags import given_flags
 from planner.launchers.key_lists import load_keys
 from planner.launchers.numbers import divisors, near
@@ -14,7 +15,6 @@ from planner.launchers.settings import Broken, Settings
 from planner.schema import Mesh
 
 ENTRY = "openrlhf.cli.train_ppo_ray"
-_ALGORITHMS = {"group_norm": "grpo", "gae": "ppo"}
 _SOURCE = "OpenRLHF cli/train_ppo_ray.py"
 _NEUTRAL = (
     *("data", "eval", "ckpt", "logger", "algo", "use_ms", "local_rank", "reward.remote_url"),
@@ -68,7 +68,7 @@ class _OpenRlhf:
             longest = 2 * response
         reader.model("actor", "actor.model_name_or_path")
         kl_weight = s.number("algo.kl.init_coef")
-        if algorithm == "grpo" and samples < 2:
+        if algorithm in GROUPED and samples < 2:
             s.broken.append(
                 Broken(
                     "group-needs-samples",
@@ -103,7 +103,7 @@ class _OpenRlhf:
         return reader.finish(
             {
                 "name": "openrlhf",
-                "algorithm": algorithm,
+                "algorithm": fitting(algorithm, samples, kl_weight, s.notes),
                 "prompts_per_step": prompts,
                 "samples_per_prompt": samples,
                 "optimizer_steps": steps,
@@ -120,9 +120,10 @@ class _OpenRlhf:
         name = self.s.text("algo.advantage.estimator") or "gae"
         self.s.raw("algo.kl.use_loss")
         self.s.raw("algo.kl.estimator")
-        if name not in _ALGORITHMS:
+        found = recognised(OPENRLHF, self.s)
+        if found is None:
             self.s.notes.append(f"algo.advantage.estimator {name}: priced as grpo")
-        return _ALGORITHMS.get(name, "grpo")
+        return found or "grpo"
 
     def _mesh(self, role: str) -> Mesh:
         keys = (f"{role}.num_nodes", f"{role}.num_gpus_per_node")

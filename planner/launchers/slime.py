@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.catalog.spaces import load_space
+from planner.launchers.algorithm_settings import SLIME as SPELLINGS
+from planner.launchers.algorithm_settings import algorithm_keys, algorithms_of
 from planner.launchers.base import (
     Capabilities,
     LaunchFiles,
@@ -48,7 +50,7 @@ class Slime:
     version = "slime commit 624b824a8"
     capabilities = Capabilities(
         spaces=("slime",),
-        algorithms=("grpo",),
+        algorithms=algorithms_of(SPELLINGS),
         backends="Megatron; SGLang",
         also={
             "partial-rollout": "partial-rollout",
@@ -130,7 +132,7 @@ def _flags(layout: Layout, workload: Workload, cluster: Cluster) -> dict[str, An
         "rollout-max-response-len": workload.response_length.max_tokens,
         # The limit on prompts is one below the context.
         "rollout-max-context-len": longest + 1,
-        "advantage-estimator": "grpo",
+        **algorithm_keys(SPELLINGS, workload.algorithm),
         "use-kl-loss": workload.kl_weight > 0,
         "kl-loss-coef": workload.kl_weight,
         "use-rollout-logprobs": workload.old_logprobs == "engine",

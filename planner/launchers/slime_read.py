@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from planner.errors import InputError
+from planner.launchers.algorithm_settings import SLIME, fitting, recognised
 from planner.launchers.flags import given_flags
 from planner.launchers.key_lists import load_keys
 from planner.launchers.megatron_flags import read_parallel
@@ -61,9 +62,9 @@ class _Slime:
     def read(self) -> ReadConfig:
         s, reader = self.s, self.reader
         reader.model("actor", "hf-checkpoint")
-        estimator = s.text("advantage-estimator", "grpo")
-        if estimator != "grpo":
-            s.notes.append(f"advantage-estimator {estimator}: priced as grpo")
+        algorithm = recognised(SLIME, s)
+        if algorithm is None:
+            s.notes.append(f"advantage-estimator {s.text('advantage-estimator')}: priced as grpo")
         prompts, samples = s.integer("rollout-batch-size"), s.integer("n-samples-per-prompt")
         steps = self._steps(prompts * samples)
         response = s.integer("rollout-max-response-len", 1024)
@@ -96,7 +97,7 @@ class _Slime:
         return reader.finish(
             {
                 "name": "slime",
-                "algorithm": "grpo",
+                "algorithm": fitting(algorithm or "grpo", samples, kl_weight, s.notes),
                 "prompts_per_step": prompts,
                 "samples_per_prompt": samples,
                 "optimizer_steps": steps,

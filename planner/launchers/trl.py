@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 
 from planner.catalog.spaces import load_space
+from planner.launchers.algorithm_settings import TRL as SPELLINGS
+from planner.launchers.algorithm_settings import algorithm_keys, algorithms_of
 from planner.launchers.base import (
     Capabilities,
     LaunchFiles,
@@ -69,7 +71,7 @@ class Trl:
     version = "TRL 1.16.0"
     capabilities = Capabilities(
         spaces=("trl",),
-        algorithms=("grpo",),
+        algorithms=algorithms_of(SPELLINGS),
         backends="DeepSpeed or FSDP2 through accelerate; vLLM",
         also={
             "zero-1": "accelerate.deepspeed_config.zero_stage",
@@ -171,6 +173,7 @@ def _config(layout: Layout, workload: Workload) -> dict[str, Any]:
         "steps_per_generation": accumulation * workload.optimizer_steps,
         "num_generations": workload.samples_per_prompt,
         "num_iterations": workload.epochs,
+        **algorithm_keys(SPELLINGS, workload.algorithm),
         "max_completion_length": workload.response_length.max_tokens,
         "beta": workload.kl_weight,
         "gradient_checkpointing": train.recompute == "full",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.errors import InputError
+from planner.launchers.algorithm_settings import TRL, fitting, recognised
 from planner.launchers.key_lists import load_keys
 from planner.launchers.reading import CallFields, Context, ReadConfig, Reader
 from planner.launchers.settings import Broken, Given, Settings
@@ -101,6 +102,7 @@ class _Trl:
         s, reader = self.s, self.reader
         reader.model("actor", "model_name_or_path")
         kl_weight = s.number("beta")
+        algorithm = recognised(TRL, s) or "grpo"
         samples = s.integer("num_generations")
         train_mesh = self._train_mesh()
         dp = train_mesh.devices
@@ -157,7 +159,7 @@ class _Trl:
         return reader.finish(
             {
                 "name": "trl",
-                "algorithm": "grpo",
+                "algorithm": fitting(algorithm, samples, kl_weight, s.notes),
                 "prompts_per_step": prompts,
                 "samples_per_prompt": samples,
                 "optimizer_steps": steps if (prompts * samples) % steps == 0 else 1,

@@ -11,6 +11,8 @@ from typing import Any
 import yaml
 
 from planner.catalog.spaces import load_space
+from planner.launchers.algorithm_settings import VERL as SPELLINGS
+from planner.launchers.algorithm_settings import algorithm_keys, algorithms_of
 from planner.launchers.base import (
     Capabilities,
     LaunchFiles,
@@ -29,7 +31,6 @@ from planner.schema import Assignment, Cluster, Plan, Workload
 OVERRIDES_FILE = "overrides.txt"
 CONFIG_FILE = "rlmplan_verl.yaml"
 SCRIPT_FILE = "run.sh"
-_ESTIMATORS = {"grpo": "grpo", "ppo": "gae"}
 
 
 class Verl:
@@ -39,7 +40,7 @@ class Verl:
     version = "verl 0.9.1"
     capabilities = Capabilities(
         spaces=("verl-fsdp", "verl-megatron"),
-        algorithms=tuple(_ESTIMATORS),
+        algorithms=algorithms_of(SPELLINGS),
         backends="FSDP2, Megatron; vLLM, SGLang",
         also={
             "prefill-decode": "actor_rollout_ref.rollout.disaggregation.enabled",
@@ -54,7 +55,13 @@ class Verl:
         """Reasons why verl cannot run the plan; empty when it can."""
         space = load_space("verl-megatron" if _is_megatron(layout_of(plan)) else "verl-fsdp")
         return common_reasons(
-            plan, workload, cluster, space, _ESTIMATORS, _own_reasons, fp8_cache=True
+            plan,
+            workload,
+            cluster,
+            space,
+            self.capabilities.algorithms,
+            _own_reasons,
+            fp8_cache=True,
         )
 
     def read(
@@ -136,7 +143,7 @@ def _keys(layout: Layout, workload: Workload) -> dict[str, Any]:
     megatron = _is_megatron(layout)
     keys: dict[str, Any] = {"model_engine": "megatron"} if megatron else {}
     keys |= {
-        "algorithm.adv_estimator": _ESTIMATORS[workload.algorithm],
+        **algorithm_keys(SPELLINGS, workload.algorithm),
         "data.train_batch_size": workload.prompts_per_step,
         "data.max_prompt_length": workload.prompt_length.max_tokens,
         "data.max_response_length": workload.response_length.max_tokens,
@@ -155,9 +162,11 @@ def _keys(layout: Layout, workload: Workload) -> dict[str, Any]:
 
 
 def _kl_keys(workload: Workload) -> dict[str, Any]:
-    """GRPO has the KL term in the loss, PPO in the reward; either brings the reference model."""
-    in_loss = workload.kl_weight > 0 and workload.algorithm == "grpo"
-    in_reward = workload.kl_weight > 0 and workload.algorithm == "ppo"
+    """PPO and REINFORCE++ have the KL term in the reward, the others in the loss; either brings
+    the reference model."""
+    rewarded = workload.algorithm in ("ppo", "reinforce-pp")
+    in_loss = workload.kl_weight > 0 and not rewarded
+    in_reward = workload.kl_weight > 0 and rewarded
     keys: dict[str, Any] = {
         "actor_rollout_ref.actor.use_kl_loss": in_loss,
         "algorithm.use_kl_in_reward": in_reward,

@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from planner.errors import InputError
+from planner.launchers.algorithm_settings import VERL, fitting, recognised
 from planner.launchers.key_lists import load_keys
 from planner.launchers.reading import CallFields, Context, ReadConfig, Reader
 from planner.launchers.settings import Broken, Settings
 from planner.launchers.verl_read_trainers import TrainerReader, off
 from planner.launchers.verl_sources import given_settings, is_megatron, note_renamed, renamed
 from planner.schema import Mesh
-
-_ALGORITHMS = {"grpo": "grpo", "gae": "ppo"}
 
 # What no plan depends on.
 _NEUTRAL = (
@@ -120,7 +119,7 @@ class _Verl:
         train = self.trainers.trained("actor_rollout_ref.actor", "actor_rollout_ref.model")
         workload: dict[str, Any] = {
             "name": self._name(),
-            "algorithm": algorithm,
+            "algorithm": fitting(algorithm, samples, kl_weight, s.notes),
             "prompts_per_step": prompts,
             "samples_per_prompt": samples,
             "optimizer_steps": steps,
@@ -165,13 +164,13 @@ class _Verl:
         return mini * steps, steps
 
     def _algorithm(self) -> str:
-        name = self.s.text("algorithm.adv_estimator", "gae") or "gae"
-        if name in _ALGORITHMS:
-            return _ALGORITHMS[name]
-        self.s.notes.append(
-            f"algorithm.adv_estimator {name}: priced as grpo, whose calls are the same"
-        )
-        return "grpo"
+        found = recognised(VERL, self.s)
+        if found is None:
+            name = self.s.text("algorithm.adv_estimator")
+            self.s.notes.append(
+                f"algorithm.adv_estimator {name}: priced as grpo, whose calls verl makes for it"
+            )
+        return found or "grpo"
 
     def _kl_weight(self) -> float:
         s = self.s
