@@ -26,6 +26,7 @@ from planner.cli import (
     replan,
     report,
     simulate,
+    tune,
     validate,
     workloads,
 )
@@ -71,6 +72,7 @@ detect.register(app)
 doctor.register(app)
 report.register(app)
 simulate.register(app)
+tune.register(app)
 export.register(app)
 check.register(app)
 launchers.register(app)

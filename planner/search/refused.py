@@ -172,7 +172,7 @@ def _with(
     return changed.model_copy(update={"dp": devices // size})
 
 
-def _placement(space: SearchSpace, assignment: Assignment) -> Placement:
+def placement_class(space: SearchSpace, assignment: Assignment) -> Placement:
     """The class of placements whose rules hold for the assignment."""
     if "free" in space.placements:
         return "free"
@@ -199,7 +199,7 @@ def _refusal(
             own.cluster.group(assignment.meshes[name].group),
             space,
             cluster_devices=own.cluster.devices,
-            placement=_placement(space, assignment),
+            placement=placement_class(space, assignment),
             staleness=assignment.staleness,
         )
         if broken:

@@ -48,9 +48,6 @@ def simulate(
     counted, until as many iterations overlap as will. Raises InputError for an assignment that
     `evaluate` refuses, ValueError for less than one step.
     """
-    if steps < 1:
-        raise ValueError("a simulation has at least one step")
-    _check_size(workload, steps)
     assignment = plan.assignment if isinstance(plan, Plan) else plan
     space = load_space(assignment.space)
     general = make_instance(
@@ -61,6 +58,16 @@ def simulate(
         reference_shares_actor_layout=space.reference_shares_actor_layout,
         reallocates=space.reallocation,
     )
+    return simulate_instance(general, assignment, steps=steps, seed=seed)
+
+
+def simulate_instance(
+    general: Instance, assignment: Assignment, *, steps: int = 16, seed: int = 0
+) -> Simulation:
+    """`simulate` with everything loaded; `general` is the workload's on the cluster."""
+    if steps < 1:
+        raise ValueError("a simulation has at least one step")
+    _check_size(general.workload, steps)
     instance = of_assignment(general, assignment)
     check_assignment(instance, assignment)
     prices = price_assignments(general, [assignment])
