@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 from planner.catalog.data import data_path
 from planner.schema import Schema, SearchSpace
@@ -18,11 +19,16 @@ def input_hashes(instance: Instance, space: SearchSpace) -> dict[str, str]:
         f"framework:{instance.framework.name}": instance.framework,
         f"engine:{instance.engine.name}": instance.engine,
     }
-    hashes = {name: _digest(record.model_dump_json().encode()) for name, record in records.items()}
+    hashes = {name: _digest(_text(record).encode()) for name, record in records.items()}
     for table in sorted({group.device.kernel_table for group in instance.cluster.groups}):
         path = data_path("hardware_profiles", "kernels", f"{table}.npz")
         hashes[f"kernels:{table}"] = _digest(path.read_bytes())
     return hashes
+
+
+def _text(record: Schema) -> str:
+    """JSON that does not depend on the order in which roles or fields were given."""
+    return json.dumps(record.model_dump(mode="json"), sort_keys=True)
 
 
 def _digest(content: bytes) -> str:
