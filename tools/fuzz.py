@@ -4,7 +4,8 @@ Usage: python tools/fuzz.py [--inputs N] [--seed S] [--keep FOLDER] [--target NA
 
 Inputs are valid ones with damage (values, keys, bytes, lines) and some made from nothing. A fault
 is any exception but PlannerError, an answer that takes longer than LIMIT_S, and growth of the
-process beyond LIMIT_BYTES; faults are printed, and kept in FOLDER for repair. Exit code 1 if there was one.
+process beyond LIMIT_BYTES; faults are printed, and kept in FOLDER.
+Exit code 1 if there was one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A small run of tools/fuzz.py: damaged input is answered or refused, in time, without traceback."""
+"""A small run of tools/fuzz.py: damaged input is answered or refused, in time, no traceback."""
 
 from __future__ import annotations
 
