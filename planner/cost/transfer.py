@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from planner.cost.collectives import scale_up_rate
 from planner.cost.kernel_work import DTYPE_BYTES
 from planner.cost.parameters import count_parameters
 from planner.cost.shapes import attention_gemms, moe_layers, up_matrices
@@ -61,6 +62,12 @@ def weight_sync_s(
     hops = math.ceil(math.log2(route.devices)) * _value(framework, "refit_tensor_hop_s", 0.0)
     tensor_s = _value(framework, "refit_per_tensor_s", 0.0) + hops
     return fixed + passes * nbytes / route.link_bytes_per_s + tensor_s * weight_tensors(model)
+
+
+def whole_copy_s(model: ModelSpec, cluster: Cluster, dtype: DType) -> float:
+    """Seconds in which one device receives all weights of a model over its scale-up links."""
+    nbytes = count_parameters(model).total * DTYPE_BYTES[dtype]
+    return max(nbytes / scale_up_rate(group.device) for group in cluster.groups)
 
 
 def _value(framework: FrameworkProfile, name: str, absent: float) -> float:

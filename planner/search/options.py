@@ -130,7 +130,8 @@ def options_key(instance: Instance, scope: Scope, unit: CallUnit) -> Hashable:
     staleness = scope.staleness if depends_on_staleness(instance, scope, unit) else None
     beside = scope.beside_trainer and unit.name in instance.engines
     limits = scope.memory_share, scope.few_sizes, scope.only_devices
-    fused = tuple(instance.adjustments.get(name, ()) for name in unit.calls)
+    # A fused form may change a call's costs, or the call.
+    fused = tuple((instance.call(name), instance.adjustments.get(name, ())) for name in unit.calls)
     return scope.space.name, unit, scope.placement, staleness, beside, fused, *limits
 
 

@@ -10,9 +10,9 @@ from planner.search.options import UnitOptions
 from planner.search.problem import PlacementProblem, Unit, WeightSync
 from planner.search.scope import Scope
 from planner.simulate.copies import copy_name, forward_calls
-from planner.simulate.fusions import offered, with_fusions
+from planner.simulate.fusions import fusions_for, offered, with_fusions
 from planner.simulate.instance import Instance
-from planner.workload.units import ENGINE, CallUnit, with_copies
+from planner.workload.units import ENGINE, TAIL, CallUnit, with_copies
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -44,7 +44,8 @@ def scopes(instance: Instance, space: SearchSpace, memory_share: float) -> list[
                 apart = [False, True]
             forms: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
             forms += [(copied, ()) for copied in _copied(instance, space, placement)]
-            forms += [((), names) for names in offered(instance, space.fusions)]
+            fusions = fusions_for(space.fusions, placement, staleness)
+            forms += [((), names) for names in offered(instance, fusions)]
             found += [
                 Scope(space, placement, staleness, memory_share, each, copied, names)
                 for each in apart
@@ -129,8 +130,9 @@ def _relations(instance: Instance, scope: Scope) -> tuple[Pairs, Pairs]:
     """Pairs of units that must share all devices, and that must share none."""
     names = [unit.name for unit in instance.units]
     engines = instance.engines
-    # Engines of one rollout answer each other turn by turn, so none can sleep.
+    # Engines of one rollout answer each other turn by turn, so none can sleep; the tail's follows.
     apart = {(first, second) for first in engines for second in engines if first < second}
+    apart -= {(ENGINE, TAIL)}
     if scope.placement == "free":
         if not scope.engine_apart:
             return (), tuple(sorted(apart))

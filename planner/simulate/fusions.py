@@ -13,13 +13,18 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from planner.cost.fusion import Adjustment, holds_twin, returns_logprobs
+from planner.cost.rule_values import Placement
 from planner.errors import InputError
-from planner.schema import Call, Workload
+from planner.schema import Call, CallLengths, LengthDistribution, Workload
 from planner.simulate.instance import Instance
-from planner.workload.units import units_of
+from planner.workload.split import lengthened, split_lengths
+from planner.workload.units import TAIL_CALL, units_of
 
 if TYPE_CHECKING:
     import networkx as nx
+
+SHORT_SHARE = 0.75
+"""Responses that end before the others migrate."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,9 @@ class Fusion:
     replaced reads them."""
     adjustments: Mapping[str, tuple[Adjustment, ...]] = field(default_factory=dict)
     """Call -> changes of its costs, for the new calls and for others that take over work."""
+    edges: tuple[tuple[str, str], ...] = ()
+    """Dependencies of the new calls where they are not all alike; with any, these are all of
+    them."""
 
 
 Offer = Callable[["nx.DiGraph", Workload], Fusion | None]
@@ -89,6 +97,16 @@ def with_fusions(instance: Instance, names: tuple[str, ...]) -> Instance:
     return fused
 
 
+def fusions_for(allowed: tuple[str, ...], placement: Placement, staleness: int) -> tuple[str, ...]:
+    """Those of the allowed fusions that plans of a class can gain by.
+
+    An engine that flows has no tail, and only free placement has devices for what it leaves.
+    """
+    if placement == "free" and staleness == 0:
+        return allowed
+    return tuple(name for name in allowed if name != "migrated_tail")
+
+
 def _fused(instance: Instance, names: tuple[str, ...]) -> Instance | None:
     graph = instance.graph.copy()
     adjustments = dict(instance.adjustments)
@@ -116,6 +134,10 @@ def _rewire(graph: nx.DiGraph, one: Fusion) -> None:
     graph.remove_nodes_from(out)
     for call in one.calls:
         graph.add_node(call.name, call=call)
+    if one.edges:
+        graph.add_edges_from(one.edges)
+        return
+    for call in one.calls:
         graph.add_edges_from((a, call.name) for a in before)
         graph.add_edges_from((call.name, b) for b in after)
     graph.add_edges_from(product(before, after))
@@ -164,3 +186,90 @@ def shared_forward(graph: nx.DiGraph, workload: Workload) -> Fusion | None:
         calls=(call,),
         adjustments={"shared_logprobs": (holds_twin,), "actor_train": (holds_twin,)},
     )
+
+
+@fusion("migrated_tail")
+def migrated_tail(graph: nx.DiGraph, workload: Workload) -> Fusion | None:
+    """Long responses go on in engines of their own while others work on what has ended.
+
+    A quarter of the responses are cut where three quarters have ended, and prefilled again by the
+    tail's engine, on as many devices as suit it (RLHFuse, arXiv:2409.13221). Forward passes that
+    read nothing but responses begin with the short ones.
+    """
+    if "generate" not in graph or not _plain_rollout(graph, workload):
+        return None
+    generate: Call = graph.nodes["generate"]["call"]
+    parts = split_lengths(workload.response_length, SHORT_SHARE)
+    late = round(generate.sequences * (1.0 - SHORT_SHARE))
+    if parts is None or late < 1 or late >= generate.sequences:
+        return None
+    passes = [name for name in graph if _reads_only_responses(graph, name)]
+    if not passes:
+        return None
+    calls = [
+        _with_lengths(generate, workload, "generate", generate.sequences, parts.before),
+        generate.model_copy(
+            update={
+                "name": TAIL_CALL,
+                "sequences": late,
+                "lengths": CallLengths(
+                    prompt_length=lengthened(workload.prompt_length, parts.cut_tokens),
+                    response_length=parts.after,
+                    samples_per_prompt=1,
+                ),
+            }
+        ),
+    ]
+    edges = [("generate", TAIL_CALL)]
+    for name in passes:
+        call: Call = graph.nodes[name]["call"]
+        early, rest = f"{name}_early", name
+        count = round(call.sequences * SHORT_SHARE)
+        calls.append(_with_lengths(call, workload, early, count, parts.short))
+        calls.append(_with_lengths(call, workload, rest, call.sequences - count, parts.long))
+        edges += [("generate", early), (TAIL_CALL, rest), (early, rest)]
+        edges += [(rest, after) for after in graph.successors(name)]
+    # CPU scores follow the responses of both.
+    edges += [
+        (source, name)
+        for name in graph.successors("generate")
+        if name not in passes
+        for source in ("generate", TAIL_CALL)
+    ]
+    return Fusion(replaces=("generate", *passes), calls=tuple(calls), edges=tuple(edges))
+
+
+def _plain_rollout(graph: nx.DiGraph, workload: Workload) -> bool:
+    """One round of whole single answers, without log-probabilities of the engine."""
+    generates = [name for name in graph if graph.nodes[name]["call"].kind == "generate"]
+    return (
+        generates == ["generate"]
+        and "shared_logprobs" not in graph
+        and graph.nodes["generate"]["call"].lengths is None
+        and graph.nodes["generate"]["call"].rounds == 1.0
+        and not list(graph.predecessors("generate"))
+        and workload.turns.mean == 1.0
+        and workload.partial_rollout is None
+        and workload.tail_batching is None
+        and not workload.replay_sequences
+        and ("old_logprobs" in graph or workload.old_logprobs not in ("engine", "either"))
+    )
+
+
+def _reads_only_responses(graph: nx.DiGraph, name: str) -> bool:
+    call: Call = graph.nodes[name]["call"]
+    return (
+        call.kind == "forward"
+        and list(graph.predecessors(name)) == ["generate"]
+        and call.lengths is None
+        and call.sequences > 1
+    )
+
+
+def _with_lengths(
+    call: Call, workload: Workload, name: str, sequences: int, response: LengthDistribution
+) -> Call:
+    lengths = CallLengths(
+        prompt_length=workload.prompt_length, response_length=response, turns=workload.turns
+    )
+    return call.model_copy(update={"name": name, "sequences": sequences, "lengths": lengths})

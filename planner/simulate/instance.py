@@ -12,14 +12,14 @@ from planner.cost.context import CallContext
 from planner.cost.fusion import Adjustment, returns_logprobs
 from planner.cost.kernel_tables import load_kernels
 from planner.cost.kernels import KernelTable
-from planner.cost.transfer import step_fixed_s, sync_route, weight_sync_s
+from planner.cost.transfer import step_fixed_s, sync_route, weight_sync_s, whole_copy_s
 from planner.schema import Call, Cluster, FrameworkProfile, ModelSpec, NodeGroup, Workload
 from planner.schema.workload import CallKind
 from planner.workload.algorithms import build_graph
 from planner.workload.calls import workload_of
 from planner.workload.environment import environment_s, pool_s
 from planner.workload.graph import calls_in_order
-from planner.workload.units import SYNC, CallUnit, WeightTransfer, transfers_of, units_of
+from planner.workload.units import SYNC, TAIL, CallUnit, WeightTransfer, transfers_of, units_of
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -166,8 +166,13 @@ class Instance:
     def sync_s(self, sync: WeightTransfer, *, shared: bool) -> float:
         """Seconds of one weight sync from a trainer to an engine.
 
-        The trainer's bf16 weights travel; an engine of lower precision quantises on arrival.
+        The trainer's bf16 weights travel; an engine of lower precision quantises on arrival. On
+        devices of the engine the tail's finds all weights in the scale-up domain: at most a whole
+        copy goes over a device's links.
         """
+        if shared and sync.receiver == TAIL:
+            model, dtype = self.workload.models[sync.role], self.workload.generate_dtype
+            return whole_copy_s(model, self.cluster, dtype)
         route = None if shared else sync_route(self.cluster)
         return weight_sync_s(self.workload.models[sync.role], self.framework, "bf16", route)
 

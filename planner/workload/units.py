@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 ENGINE = "engine"
 """Unit in which the actor generates."""
+TAIL_CALL = "generate_tail"
+"""Call that goes on with long responses, and where they do."""
+TAIL = "tail_engine"
 
 
 class CallUnit(NamedTuple):
@@ -67,6 +70,8 @@ def transfers_of(graph: nx.DiGraph, units: Sequence[CallUnit]) -> tuple[WeightTr
         if train is None or call.kind == "train" or unit_of[call.name] == unit_of[train]:
             continue
         receiver = unit_of[call.name]
+        if receiver == TAIL:
+            continue
         transfer = WeightTransfer(
             name=SYNC if receiver == ENGINE else f"{SYNC}:{receiver}",
             kind="engine" if receiver in engines else "copy",
@@ -78,7 +83,23 @@ def transfers_of(graph: nx.DiGraph, units: Sequence[CallUnit]) -> tuple[WeightTr
             same_iteration=nx.has_path(graph, train, call.name),
         )
         found.setdefault((call.role, receiver), transfer)
+    if TAIL_CALL in graph:
+        found[TAIL_CALL, TAIL] = _to_tail(graph)
     return tuple(found.values())
+
+
+def _to_tail(graph: nx.DiGraph) -> WeightTransfer:
+    """The tail's engine has its weights from the engine of which it goes on with responses."""
+    return WeightTransfer(
+        name=f"{SYNC}:{TAIL}",
+        kind="engine",
+        role=graph.nodes[TAIL_CALL]["call"].role,
+        trainer=ENGINE,
+        receiver=TAIL,
+        after_call="generate",
+        before_call=TAIL_CALL,
+        same_iteration=True,
+    )
 
 
 def units_of(
@@ -108,6 +129,8 @@ def with_copies(units: Sequence[CallUnit], copies: Sequence[CallUnit]) -> tuple[
 
 
 def _unit_name(call: Call, reference_shares_actor_layout: bool) -> str:
+    if call.name == TAIL_CALL:
+        return TAIL
     if call.kind == "generate":
         return ENGINE if call.role == "actor" else f"{call.role}_engine"
     if call.role == "reference" and reference_shares_actor_layout:
