@@ -174,12 +174,13 @@ def common_reasons(
     own: Callable[[Layout, Workload], list[str]],
     *,
     fp8_cache: bool = False,
+    adapters: bool = False,
 ) -> list[str]:
     """Why a launcher cannot run the plan: missing calls, mixed placement, broken rules, its own.
 
     `algorithms` are those that the launcher's module writes; `own` gives the reasons of this
     launcher alone, asked once the plan has every call; `fp8_cache` says that the module writes the
-    precision of the key-value cache.
+    precision of the key-value cache, `adapters` the rank of the actor's adapters.
 
     Assumed of all launchers here: one node group, the engine either on all of the actor's devices
     or on none, the critic and the reference on the actor's devices. Every rule of `space` is
@@ -188,7 +189,8 @@ def common_reasons(
     if workload.algorithm not in algorithms:
         verb = "is" if len(algorithms) == 1 else "are"
         return [f"only {' and '.join(algorithms)} {verb} exported, not {workload.algorithm}"]
-    unwritten = [name for name in _UNWRITTEN if not _is_default(workload, name)]
+    fields = [name for name in _UNWRITTEN if not (adapters and name == "lora_rank")]
+    unwritten = [name for name in fields if not _is_default(workload, name)]
     if unwritten:
         return [f"no setting is written for {', '.join(unwritten)} of the workload"]
     layout = layout_of(plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.errors import InputError
+from planner.launchers.numbers import stage_ends
 from planner.launchers.reading import CallFields
 from planner.launchers.settings import Broken, Settings
 from planner.schema import ModelSpec, Strategy
@@ -57,6 +58,9 @@ def read_parallel(settings: Settings, model: ModelSpec) -> CallFields:
     for field, key in _ENDS.items():
         keys[field] = key
         fields[field] = settings.integer(key, 0, low=0)
+    fields["first_stage_layers"], fields["last_stage_layers"] = stage_ends(
+        fields["first_stage_layers"], fields["last_stage_layers"], model.num_layers, fields["pp"]
+    )
     keys["vpp"] = _VIRTUAL
     fields["vpp"] = 1
     layers = settings.optional_integer(_VIRTUAL)

@@ -47,7 +47,6 @@ def read_megatron(s: Settings, owner: str) -> CallFields:
     if fields["optimizer_on_cpu"]:
         s.not_modelled(fraction, "priced as all of the optimizer", lambda v: v in (1, 1.0))
     s.raw(fraction)
-    s.not_modelled(f"{section}.peft.enabled", "LoRA: priced as full fine-tuning", off)
     s.not_modelled(
         f"{section}.fine_grained_activation_offloading", "activation offload: not priced", off
     )
@@ -67,7 +66,6 @@ def read_dtensor(s: Settings, owner: str) -> CallFields:
         "sequence_parallel": f"{section}.sequence_parallel",
     }
     s.not_modelled(f"{section}.cpu_offload", "CPU offload of FSDP2: not priced", off)
-    s.not_modelled(f"{section}.lora_cfg.enabled", "LoRA: priced as full fine-tuning", off)
     s.not_modelled(f"{section}.expert_parallel_size", "priced without", lambda v: v in (None, 1))
     s.not_modelled(f"{section}.dp_replicate_size", "priced without", lambda v: v in (None, 1))
     return CallFields(
@@ -81,6 +79,13 @@ def read_dtensor(s: Settings, owner: str) -> CallFields:
         },
         keys,
     )
+
+
+def read_lora_rank(s: Settings, *, megatron: bool) -> int:
+    """Rank of the actor's adapters; 0 without."""
+    section = "policy.megatron_cfg.peft" if megatron else "policy.dtensor_cfg.lora_cfg"
+    rank = s.integer(f"{section}.dim", 0, low=0)
+    return rank if s.flag(f"{section}.enabled") else 0
 
 
 def off(value: Any) -> bool:

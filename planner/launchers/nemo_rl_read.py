@@ -10,7 +10,12 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.launchers.key_lists import load_keys
-from planner.launchers.nemo_rl_backends import off, read_dtensor, read_megatron
+from planner.launchers.nemo_rl_backends import (
+    off,
+    read_dtensor,
+    read_lora_rank,
+    read_megatron,
+)
 from planner.launchers.nemo_rl_sources import given_settings
 from planner.launchers.reading import CallFields, Context, ReadConfig, Reader, budget_sequences
 from planner.launchers.settings import Broken, Settings
@@ -95,6 +100,7 @@ class _NemoRl:
         split = train_mesh != engine_mesh
         train = self._trained("policy", split, megatron)
         workload["train_dtype"] = train.fields["dtype"]
+        workload["lora_rank"] = read_lora_rank(s, megatron=megatron)
         workload["max_staleness"] = staleness
         reader.put("actor_train", train, train_mesh)
         log_probs = self._log_probs(train)

@@ -58,6 +58,7 @@ class OpenRlhf:
             load_space("openrlhf"),
             self.capabilities.algorithms,
             _own_reasons,
+            adapters=True,
         )
 
     def read(
@@ -131,6 +132,7 @@ def _flags(layout: Layout, workload: Workload) -> dict[str, Any]:
         "actor.model_name_or_path": workload.models["actor"].name,
         **_devices("actor", layout.train_mesh),
         **algorithm_keys(SPELLINGS, workload.algorithm),
+        **({"ds.lora.rank": workload.lora_rank} if workload.lora_rank else {}),
         "algo.kl.init_coef": workload.kl_weight,
         "rollout.batch_size": workload.prompts_per_step,
         "rollout.n_samples_per_prompt": workload.samples_per_prompt,

@@ -95,7 +95,6 @@ class _OpenRlhf:
         s.raw("ds.param_dtype")
         s.not_modelled("ds.tensor_parallel_size", "AutoTP: priced without", lambda v: v in (1, "1"))
         s.not_modelled("ds.zpg", "hierarchical sharding: priced without", lambda v: v in (1, "1"))
-        s.not_modelled("ds.lora.rank", "LoRA: priced as full fine-tuning", _off)
         s.not_modelled("ds.load_in_4bit", "quantised weights: priced in bf16", _off)
         s.not_modelled("ds.use_liger_kernel", "fused output head: not priced", _off)
         s.not_modelled("algo.dynamic_filtering_enable", "priced without filtering", _off)
@@ -110,6 +109,7 @@ class _OpenRlhf:
                 "epochs": s.integer("train.max_epochs"),
                 "kl_weight": kl_weight,
                 "max_staleness": staleness,
+                "lora_rank": s.integer("ds.lora.rank", 0, low=0),
                 **reader.lengths(longest - response, response),
             },
             space="openrlhf",

@@ -43,7 +43,8 @@ A=$A$A, repeated, would exceed without end."""
 
 @dataclass
 class _Variables:
-    values: dict[str, list[Word]] = field(default_factory=dict)
+    # A home folder only stands before paths, of which the last name counts.
+    values: dict[str, list[Word]] = field(default_factory=lambda: {"HOME": ["~"]})
     left: int = _MOST_EXPANDED
 
     def read(self, name: str) -> list[Word] | None:

@@ -86,7 +86,9 @@ class Trl:
     def supports(self, plan: Plan, workload: Workload, cluster: Cluster) -> list[str]:
         """Reasons why TRL cannot run the plan; empty when it can."""
         algorithms = self.capabilities.algorithms
-        return common_reasons(plan, workload, cluster, load_space("trl"), algorithms, _own_reasons)
+        return common_reasons(
+            plan, workload, cluster, load_space("trl"), algorithms, _own_reasons, adapters=True
+        )
 
     def read(
         self, files: Mapping[str, str], overrides: Sequence[str], context: Context
@@ -174,6 +176,7 @@ def _config(layout: Layout, workload: Workload) -> dict[str, Any]:
         "num_generations": workload.samples_per_prompt,
         "num_iterations": workload.epochs,
         **algorithm_keys(SPELLINGS, workload.algorithm),
+        **_adapter_keys(workload),
         "max_completion_length": workload.response_length.max_tokens,
         "beta": workload.kl_weight,
         "gradient_checkpointing": train.recompute == "full",
@@ -190,6 +193,17 @@ def _config(layout: Layout, workload: Workload) -> dict[str, Any]:
             "vllm_enable_sleep_mode": True,
         }
     return config
+
+
+def _adapter_keys(workload: Workload) -> dict[str, Any]:
+    """Adapters beside every linear layer, as they are priced."""
+    if not workload.lora_rank:
+        return {}
+    return {
+        "use_peft": True,
+        "lora_r": workload.lora_rank,
+        "lora_target_modules": ["all-linear"],
+    }
 
 
 def _accelerate(layout: Layout) -> dict[str, Any]:

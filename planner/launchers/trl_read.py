@@ -147,7 +147,6 @@ class _Trl:
                 s.notes.append("the reference's unsharded weights on each device are not counted")
         self._engine(train_mesh, batch, response)
         for key, why in (
-            ("use_peft", "LoRA: priced as full fine-tuning"),
             ("load_in_4bit", "quantised weights: priced in bf16"),
             ("use_liger_kernel", "fused output head: not priced"),
             ("activation_offloading", "activation offload: not priced"),
@@ -166,11 +165,18 @@ class _Trl:
                 "epochs": iterations,
                 "kl_weight": kl_weight,
                 "old_logprobs": "recompute" if recompute else "skip",
+                "lora_rank": self._lora_rank(),
                 "max_staleness": 0,
                 **reader.lengths(max(1, length - response), response),
             },
             space="trl",
         )
+
+    def _lora_rank(self) -> int:
+        s = self.s
+        s.raw("lora_target_modules")
+        rank = s.integer("lora_r")
+        return rank if s.flag("use_peft") else 0
 
     def _train_mesh(self) -> Mesh:
         s = self.s

@@ -62,6 +62,7 @@ class Verl:
             self.capabilities.algorithms,
             _own_reasons,
             fp8_cache=True,
+            adapters=True,
         )
 
     def read(
@@ -148,6 +149,9 @@ def _keys(layout: Layout, workload: Workload) -> dict[str, Any]:
         "data.max_prompt_length": workload.prompt_length.max_tokens,
         "data.max_response_length": workload.response_length.max_tokens,
     }
+    if workload.lora_rank:
+        section = "lora.rank" if megatron else "lora_rank"
+        keys[f"actor_rollout_ref.model.{section}"] = workload.lora_rank
     keys |= _kl_keys(workload)
     keys |= _correction_keys(layout, workload)
     keys |= actor_keys(layout, workload, megatron)

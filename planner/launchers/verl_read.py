@@ -127,6 +127,7 @@ class _Verl:
             "kl_weight": kl_weight,
             "old_logprobs": "engine" if self._bypass() else "recompute",
             "max_staleness": staleness,
+            "lora_rank": self.trainers.lora_rank(),
             **reader.lengths(prompt, response),
         }
         reader.put("actor_train", train, train_mesh)

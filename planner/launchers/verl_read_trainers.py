@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.errors import InputError
-from planner.launchers.numbers import divisors, near
+from planner.launchers.numbers import divisors, near, stage_ends
 from planner.launchers.reading import CallFields, budget_sequences
 from planner.launchers.settings import Broken, Settings
 from planner.schema import ModelSpec
@@ -84,6 +84,14 @@ class TrainerReader:
             if self.s.flag(f"{model}.use_remove_padding")
         ]
 
+    def lora_rank(self) -> int:
+        """Rank of the actor's adapters; verl takes zero and less as none."""
+        root = "actor_rollout_ref.model"
+        rank = self.s.integer(f"{root}.lora.rank", 0, low=-(2**31))
+        if rank <= 0:
+            rank = self.s.integer(f"{root}.lora_rank", 0, low=-(2**31))
+        return max(0, rank)
+
     def _ranks(self, cp: int) -> int:
         s = self.s
         return max(1, s.integer("trainer.nnodes") * s.integer("trainer.n_gpus_per_node") // cp)
@@ -93,21 +101,16 @@ class TrainerReader:
         s = self.s
         s.not_modelled(f"{model}.use_fused_kernels", "fused output head: not priced", off)
         s.not_modelled(f"{model}.enable_activation_offload", "activation offload: not priced", off)
-        s.not_modelled(
-            f"{model}.lora_rank",
-            "LoRA: priced as full fine-tuning",
-            lambda v: off(v) or is_below_one(v),
-        )
         layout = self._megatron(owner) if self.megatron else self._fsdp(owner, model)
         micro = self.micro(f"{owner}.ppo", f"{owner}.use_dynamic_bsz", layout.fields["cp"])
         found = layout.but(micro)
         packed = s.flag(f"{model}.use_remove_padding")
-        if not packed and (layout.fields["cp"] > 1 or micro.fields["packing"]):
+        if not packed and (layout.fields["cp"] > 1 or self.megatron):
             key = f"{model}.use_remove_padding"
             s.broken.append(
                 Broken(
                     "packing-needs-remove-padding",
-                    "sequence parallelism and dynamic batches need use_remove_padding",
+                    "sequence parallelism and Megatron need use_remove_padding",
                     (key,),
                     (f"{key}=true",),
                     "verl workers/config/actor.py FSDPActorConfig.validate",
@@ -198,6 +201,10 @@ class TrainerReader:
         ):
             keys[field] = f"{transformer}.{name}"
             fields[field] = s.integer(keys[field], 0, low=0)
+        layers = self.models["critic" if owner == "critic" else "actor"].num_layers
+        fields["first_stage_layers"], fields["last_stage_layers"] = stage_ends(
+            fields["first_stage_layers"], fields["last_stage_layers"], layers, fields["pp"]
+        )
         keys["recompute"] = f"{transformer}.recompute_granularity"
         fields["recompute"] = s.text(keys["recompute"], "none")
         if fields["recompute"] not in ("none", "selective", "full"):
@@ -206,9 +213,9 @@ class TrainerReader:
                 where=s.where(keys["recompute"]),
             )
         method = s.text(f"{transformer}.recompute_method", "uniform")
-        layers = s.integer(f"{transformer}.recompute_num_layers", 1)
-        if fields["recompute"] == "full" and (method, layers) != ("uniform", 1):
-            s.notes.append(f"recompute {method} {layers}: priced as uniform 1")
+        each = s.integer(f"{transformer}.recompute_num_layers", 1)
+        if fields["recompute"] == "full" and (method, each) != ("uniform", 1):
+            s.notes.append(f"recompute {method} {each}: priced as uniform 1")
         s.raw(f"{transformer}.recompute_modules")
         keys["sequence_parallel"] = f"{section}.sequence_parallel"
         fields["sequence_parallel"] = s.flag(keys["sequence_parallel"]) and fields["tp"] > 1
@@ -229,8 +236,3 @@ class TrainerReader:
 def off(value: Any) -> bool:
     """True for a value that switches something off."""
     return value in (None, False, 0, "false", "0")
-
-
-def is_below_one(value: Any) -> bool:
-    """True for a number that verl compares with zero and takes as off."""
-    return isinstance(value, int | float) and value < 1

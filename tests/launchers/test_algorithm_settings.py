@@ -12,6 +12,7 @@ import planner
 from planner.catalog.hardware import parse_cluster
 from planner.launchers import get_launcher, launcher_names
 from planner.launchers.algorithm_settings import GROUPED, fitting
+from planner.launchers.numbers import stage_ends
 from planner.launchers.reading import Context
 
 CASES: dict[str, Case] = {}
@@ -94,3 +95,26 @@ def test_groups_need_samples() -> None:
         assert fitting(algorithm, 8, 0.0, notes) == algorithm
         assert fitting(algorithm, 1, 0.0, notes) == "reinforce-pp"
     assert fitting("ppo", 1, 0.1, notes) == "ppo"
+
+
+@pytest.mark.parametrize("launcher", ["verl", "openrlhf", "trl"])
+def test_adapters_are_written_and_read(launcher: str) -> None:
+    plan, workload, cluster = case(launcher)
+    changes = {"lora_rank": 32, "max_staleness": plan.assignment.staleness}
+    workload = workload.model_copy(update=changes)
+    assert_same(read_back(launcher, (plan, workload, cluster)), plan, workload)
+
+
+def test_launchers_that_write_no_adapters_say_so() -> None:
+    plan, workload, cluster = case("slime")
+    workload = workload.model_copy(update={"lora_rank": 32})
+    reasons = get_launcher("slime").supports(plan, workload, cluster)
+    assert reasons == ["no setting is written for lora_rank of the workload"]
+
+
+def test_a_given_pipeline_end_leaves_the_rest_even() -> None:
+    assert stage_ends(0, 6, 61, 12) == (5, 6)
+    assert stage_ends(4, 0, 61, 20) == (4, 3)
+    assert stage_ends(0, 0, 61, 12) == (0, 0)
+    assert stage_ends(3, 2, 61, 16) == (3, 2)
+    assert stage_ends(0, 7, 61, 12) == (0, 7)
