@@ -110,12 +110,8 @@ class SizeSearch:
     def _begin_with_least(self) -> None:
         """Classes by what they promise; without those that only refine another one."""
         size = whole(self.instance.cluster)
-        try:
-            promised = {_form(scope): self._promise_s(scope, size) for scope in self._all}
-        except CancelledError:
-            promised = {}
         plain = [scope for scope in self.wanted if not scope.is_variant]
-        self.wanted = sorted(plain, key=lambda scope: promised.get(_form(scope), 0.0))
+        self.wanted = sorted(plain, key=lambda scope: self._promise_s(scope, size))
 
     def _promise_s(self, scope: Scope, size: Size) -> float:
         """No plan of the class on a sub-cluster has a shorter step, from the least times alone."""
@@ -124,8 +120,12 @@ class SizeSearch:
             scope = replace(scope, few_sizes=False)
             instance = class_instance(self.instance, scope)
             bound_s = work_depth_bound_s(instance, scope.staleness)
-            least = compile_instance(on_size(self._least_problem(instance, scope), size))
-            self._promised_s[key] = max(bound_s, step_bound(least) + instance.fixed_s)
+            try:
+                problem = self._least_problem(instance, scope)
+            except CancelledError:
+                return bound_s
+            least = step_bound(compile_instance(on_size(problem, size))) + instance.fixed_s
+            self._promised_s[key] = max(bound_s, least)
         return self._promised_s[key]
 
     def _least_problem(self, instance: Instance, scope: Scope) -> PlacementProblem:
@@ -272,7 +272,11 @@ class SizeSearch:
             self._problems.clear()
             return self.solve(size, at_most_s=at_most_s, parts=parts, solutions=solutions)
         known = [] if self.partial else [_form(scope) for scope in self.wanted[: len(solved)]]
-        bounds += [self._floor_of(scope, size) for scope in self._all if _form(scope) not in known]
+        if self.clock.cancelled and not found:
+            # Nobody waits for a bound without a plan.
+            bounds.append(0.0)
+        else:
+            bounds += [self._floor_of(each, size) for each in self._all if _form(each) not in known]
         bound_s = max(min(bounds, default=math.inf), self.least_s)
         self.results[size] = SizeResult(size, tuple(solved), bound_s)
         return self.results[size]

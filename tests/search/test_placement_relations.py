@@ -113,6 +113,7 @@ def test_host_memory_sends_slices_to_different_nodes() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
+@example(8802563)
 @settings(max_examples=60, deadline=None)
 def test_bounds_are_below_every_plan_with_the_option(seed: int) -> None:
     small = random_problem(seed)

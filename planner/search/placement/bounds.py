@@ -264,7 +264,7 @@ def _parts(instance: Instance) -> Iterator[_Part]:
     """
     everything = tuple(np.arange(len(rows)) for rows in instance.options)
     partners = [
-        {b if a == mesh else a for a, b in instance.apart if mesh in (a, b)}
+        {b if a == mesh else a for a, b in instance.apart if a != b and mesh in (a, b)}
         for mesh in range(len(instance.meshes))
     ]
     if not any(partners):
