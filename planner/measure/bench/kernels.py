@@ -17,13 +17,16 @@ _MOST_COPIES = 256
 def runner(machine: Machine, point: Point) -> Run:
     """A function that runs a kernel once; its operands are made here, not in it."""
     run: Run = _MAKERS[point.kernel](machine, *point.shape)
-    if not point.kernel.startswith(("layer_elementwise", "launch", "host_", "device_")):
+    if not point.kernel.startswith(("layer_elementwise", "loss", "launch", "host_", "device_")):
         vars(run)["can_capture"] = True
     return run
 
 
-def _copies(machine: Machine, nbytes: float) -> int:
-    return int(min(max(machine.cold_bytes // max(nbytes, 1), 1) + 1, _MOST_COPIES))
+def _cold(machine: Machine, nbytes: float, make: Callable[[], Any]) -> list[Any]:
+    """Copies of an operand of `nbytes`, together more than the caches hold."""
+    copies = int(min(machine.cold_bytes // max(nbytes, 1) + 2, _MOST_COPIES))
+    first = make()
+    return [first, *(first.clone() for _ in range(copies - 1))]
 
 
 def _random(machine: Machine, *shape: int) -> Any:
@@ -43,9 +46,7 @@ def _rotating(call: Callable[[Any], Any], operands: Sequence[Any]) -> Run:
 def _gemm(machine: Machine, m: int, n: int, k: int) -> Run:
     linear = machine.torch.nn.functional.linear
     x = _random(machine, m, k)
-    weights = [
-        _random(machine, n, k) for _ in range(_copies(machine, n * k * machine.dtype.itemsize))
-    ]
+    weights = _cold(machine, n * k * machine.dtype.itemsize, lambda: _random(machine, n, k))
     return _rotating(lambda weight: linear(x, weight), weights)
 
 
@@ -63,10 +64,7 @@ def _decode(machine: Machine, head_dim: int, context: int, rows: int, group: int
     attention = machine.torch.nn.functional.scaled_dot_product_attention
     query = _random(machine, rows, group, 1, head_dim)
     size = 2 * rows * context * head_dim * machine.dtype.itemsize
-    caches = [
-        (_random(machine, rows, 1, context, head_dim), _random(machine, rows, 1, context, head_dim))
-        for _ in range(_copies(machine, size))
-    ]
+    caches = _cold(machine, size, lambda: _random(machine, 2, rows, 1, context, head_dim))
     gqa = {"enable_gqa": True} if group > 1 else {}
     return _rotating(lambda kv: attention(query, kv[0], kv[1], **gqa), caches)
 
@@ -108,6 +106,19 @@ def _layer_elementwise(
         torch.autograd.grad(forward(), inputs, gradients)
 
     return both
+
+
+def _loss(machine: Machine, tokens: int, vocabulary: int) -> Run:
+    """Cross-entropy in fp32, forward and backward."""
+    torch = machine.torch
+    logits = _random(machine, tokens, vocabulary).requires_grad_()
+    targets = torch.randint(vocabulary, (tokens,), device=machine.device)
+    loss = torch.nn.functional.cross_entropy
+
+    def run() -> None:
+        torch.autograd.grad(loss(logits.float(), targets), logits)
+
+    return run
 
 
 def rotary(torch: Any, x: Any, cos: Any, sin: Any) -> Any:
@@ -171,6 +182,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "decode": _decode,
     "layer_elementwise": _layer_elementwise,
     "layer_elementwise_backward": partial(_layer_elementwise, backward=True),
+    "loss": _loss,
     "copy": _copy,
     "add": _add,
     "read": _read,

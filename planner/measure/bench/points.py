@@ -20,8 +20,8 @@ class Point:
 
     Shapes: gemm (m, n, k); prefill (head_dim, tokens, batch x heads, heads / kv_heads); decode
     (head_dim, context, batch x kv_heads, heads / kv_heads); layer_elementwise (tokens, hidden,
-    ffn); streams and host links (bytes); small kernels (); collectives (members, elements), with
-    the prefix "across_" when each member is on another node.
+    ffn); loss (tokens, vocabulary); streams and host links (bytes); small kernels (); collectives
+    (members, elements), with the prefix "across_" when each member is on another node.
     """
 
     kernel: str
@@ -52,6 +52,7 @@ class Grids:
     decode_rows: tuple[int, ...]
     groups: tuple[int, ...]
     elementwise: tuple[tuple[int, int, int], ...]
+    loss: tuple[int, int]
     stream_bytes: tuple[int, ...]
     message_elements: tuple[int, ...]
 
@@ -66,6 +67,7 @@ _CPU_QUICK = Grids(
     decode_rows=(2, 32),
     groups=(1,),
     elementwise=((512, 256, 1024), (2048, 512, 2048)),
+    loss=(512, 4096),
     stream_bytes=(2**28,),
     message_elements=(2**8, 2**14, 2**18, 2**22),
 )
@@ -79,6 +81,7 @@ _CPU_FULL = Grids(
     decode_rows=(1, 4, 16, 64),
     groups=(1, 4),
     elementwise=((256, 256, 1024), (512, 512, 2048), (1024, 512, 2048), (2048, 1024, 4096)),
+    loss=(1024, 8192),
     stream_bytes=(2**27, 2**29),
     message_elements=tuple(4**i for i in range(4, 13)),
 )
@@ -92,6 +95,7 @@ _GPU_QUICK = Grids(
     decode_rows=(8, 256),
     groups=(1, 8),
     elementwise=((4096, 4096, 14336),),
+    loss=(4096, 65536),
     stream_bytes=(2**31,),
     message_elements=(2**10, 2**16, 2**21, 2**26),
 )
@@ -105,6 +109,7 @@ _GPU_FULL = Grids(
     decode_rows=(1, 8, 32, 128, 512),
     groups=(1, 4, 8),
     elementwise=((2048, 4096, 14336), (8192, 4096, 14336), (8192, 8192, 28672)),
+    loss=(4096, 131072),
     stream_bytes=(2**30, 2**32),
     message_elements=tuple(4**i for i in range(5, 15)),
 )
@@ -131,6 +136,9 @@ def points(kind: Kind, grid: Grids, *, node_ranks: int = 1, nodes: int = 1) -> I
         for shape in grid.elementwise
         for way in ("", "_backward")
     )
+    # One token: nothing but launches.
+    yield Point("layer_elementwise", (1, *grid.elementwise[0][1:]))
+    yield Point("loss", grid.loss)
     yield from _full("gemm", grid.gemm_rows, grid.gemm_sizes, grid.gemm_sizes)
     yield from _full("prefill", grid.head_dims, grid.prefill_tokens, grid.prefill_rows, grid.groups)
     yield from _full("decode", grid.head_dims, grid.decode_context, grid.decode_rows, grid.groups)

@@ -90,6 +90,15 @@ def figures(samples: Mapping[str, Sample], facts: Facts) -> dict[str, Figure]:
     factor = _elementwise_factor(kernels, found)
     if factor is not None:
         found["elementwise_factor"] = factor
+    for one in kernels("layer_elementwise"):
+        if one.point.shape[0] == 1:
+            put("layer_launches_s", "s", one.seconds, [one])
+    if "memory_streaming_bytes_per_s" in found:
+        streaming = found["memory_streaming_bytes_per_s"].value
+        for one in kernels("loss"):
+            tokens, vocabulary = one.point.shape
+            nbytes = one.seconds * streaming / tokens / vocabulary
+            put("loss_bytes_per_logit", "bytes", nbytes, [one])
     return found
 
 

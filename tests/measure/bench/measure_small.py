@@ -24,6 +24,7 @@ GRID = Grids(
     decode_rows=(2,),
     groups=(1, 2),
     elementwise=((64, 128, 256),),
+    loss=(64, 256),
     stream_bytes=(2**22,),
     message_elements=(2**8, 2**14),
 )

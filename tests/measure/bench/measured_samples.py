@@ -15,6 +15,7 @@ LINK_BYTES_PER_S = 2e9
 LATENCY_S = 5e-6
 ROUND_S = 4e-5
 ELEMENTWISE = 4.0
+LOSS_BYTES = 36.0
 WORD = 4
 
 GRID = Grids(
@@ -27,6 +28,7 @@ GRID = Grids(
     decode_rows=(2, 32),
     groups=(1, 4),
     elementwise=((512, 256, 1024),),
+    loss=(512, 4096),
     stream_bytes=(2**28,),
     message_elements=(2**8, 2**16, 2**24),
 )
@@ -48,6 +50,8 @@ def seconds(point: Point) -> float:
     if kernel.startswith("layer_elementwise"):
         passes = 3.0 if kernel.endswith("backward") else 1.0
         return passes * ELEMENTWISE * layer_elementwise_bytes(*shape) / BYTES_PER_S
+    if kernel == "loss":
+        return LOSS_BYTES * shape[0] * shape[1] / BYTES_PER_S
     if kernel in ("small_kernel", "launch"):
         return LATENCY_S
     if kernel == "send_recv":

@@ -29,7 +29,9 @@ def test_a_journal_opened_again_has_all_samples(tmp_path: Path) -> None:
     assert again.samples == {sample(i).point.key: sample(i) for i in range(3)}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
+)
 @given(data=st.data())
 def test_a_kill_at_any_byte_loses_only_the_line_in_writing(
     tmp_path: Path, data: st.DataObject

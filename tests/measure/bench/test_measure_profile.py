@@ -13,6 +13,7 @@ from measured_samples import (
     GRID,
     LATENCY_S,
     LINK_BYTES_PER_S,
+    LOSS_BYTES,
     ROUND_S,
     facts,
     samples,
@@ -49,6 +50,7 @@ def test_figures_are_those_of_the_machine() -> None:
         0.5 * LINK_BYTES_PER_S, rel=0.01
     )
     assert value["scale_up_latency_s"] == pytest.approx(ROUND_S, rel=0.02)
+    assert value["loss_bytes_per_logit"] == pytest.approx(LOSS_BYTES)
     assert trainer_constants(found)["elementwise_factor"] == pytest.approx(ELEMENTWISE)
 
 

@@ -1,0 +1,54 @@
+"""Reference kernels beside the runs: how the machine's load has changed since its profile."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grid import REFERENCES
+
+from planner.measure.bench.kernels import runner
+
+_RUNS = 3
+_PRODUCTS = ("compute", "attention", "pipeline_bubble")
+"""Parts that go with the first reference kernel, a product; the others with the second."""
+
+Drift = tuple[float, float]
+
+
+class Beside:
+    """Reference kernels of this rank."""
+
+    def __init__(self, machine: Any):
+        self._clock = machine.clock
+        points = {point for pair in REFERENCES.values() for point in pair}
+        self._runs = {point: runner(machine, point) for point in sorted(points, key=str)}
+        self._seen: dict[Any, list[float]] = {point: [] for point in self._runs}
+
+    def learn(self) -> None:
+        """Take the kernels' times among those of the profile."""
+        for point, run in self._runs.items():
+            run()
+            self._seen[point].append(self._seconds(point))
+
+    def drift(self, kind: str) -> Drift:
+        """Times now over the median among the profile: (products, everything else)."""
+        first, second = (
+            self._seconds(point) / statistics.median(self._seen[point])
+            for point in REFERENCES[kind]
+        )
+        return first, second
+
+    @staticmethod
+    def scaled(parts_s: Mapping[str, float], drifts: Sequence[Drift]) -> float:
+        """The sum of predicted parts under the load beside the runs (median of each kernel)."""
+        products, others = (statistics.median(column) for column in zip(*drifts, strict=True))
+        return sum(
+            seconds * (products if name in _PRODUCTS else others)
+            for name, seconds in parts_s.items()
+        )
+
+    def _seconds(self, point: Any) -> float:
+        run = self._runs[point]
+        return statistics.median(self._clock.seconds(run, 1) for _ in range(_RUNS))
