@@ -121,20 +121,21 @@ def _loop(
         if arguments.only and arguments.only not in f"{one.group} {one.label}":
             continue
         kind = {Training: "training", Decoding: "decode"}.get(type(one), "weight sync")
+        shown_kind = f"{kind}, tp2" if kind == "decode" and one.ranks > 1 else kind
         barrier()
         if machine.rank < one.ranks:
             run, steps = program(machine, links, one)
             time_step(machine, links, one, run)
             drifts = [beside.drift(kind)]
             runs = []
-            for _ in range(arguments.runs):
+            for _ in range(arguments.runs if kind == "training" else 2 * arguments.runs):
                 runs.append(time_step(machine, links, one, run) / steps)
                 drifts.append(beside.drift(kind))
         barrier()
         if machine.rank == 0:
             parts = predictor.parts_s(one)
             predicted = beside.scaled(parts, drifts)
-            row = Row(kind, one.group, one.label, predicted, *median_of(runs))
+            row = Row(shown_kind, one.group, one.label, predicted, *median_of(runs))
             rows.append(row)
             shown = " ".join(f"{k} {1e3 * v:.1f}" for k, v in parts.items() if v > 1e-4)
             factor = predicted / sum(parts.values())

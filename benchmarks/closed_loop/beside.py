@@ -10,7 +10,8 @@ from grid import REFERENCES
 
 from planner.measure.bench.kernels import runner
 
-_RUNS = 3
+_BATCH_S = 0.02
+"""Long enough to be interrupted as often, for its length, as the steps are."""
 _PRODUCTS = ("compute", "attention", "pipeline_bubble")
 """Parts that go with the first reference kernel, a product; the others with the second."""
 
@@ -25,11 +26,11 @@ class Beside:
         points = {point for pair in REFERENCES.values() for point in pair}
         self._runs = {point: runner(machine, point) for point in sorted(points, key=str)}
         self._seen: dict[Any, list[float]] = {point: [] for point in self._runs}
+        self._counts = {point: self._count(run) for point, run in self._runs.items()}
 
     def learn(self) -> None:
         """Take the kernels' times among those of the profile."""
-        for point, run in self._runs.items():
-            run()
+        for point in self._runs:
             self._seen[point].append(self._seconds(point))
 
     def drift(self, kind: str) -> Drift:
@@ -50,5 +51,9 @@ class Beside:
         )
 
     def _seconds(self, point: Any) -> float:
-        run = self._runs[point]
-        return statistics.median(self._clock.seconds(run, 1) for _ in range(_RUNS))
+        runs = self._counts[point]
+        return self._clock.seconds(self._runs[point], runs) / runs
+
+    def _count(self, run: Any) -> int:
+        self._clock.seconds(run, 1)
+        return max(round(_BATCH_S / self._clock.seconds(run, 1)), 1)

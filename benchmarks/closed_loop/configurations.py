@@ -122,11 +122,19 @@ _TRAININGS = (
     (WIDE, 64, 4),
     (WIDE, 256, 2),
 )
-_DECODINGS = ((BIG, 1, 256), (BIG, 8, 256), (DEEP, 1, 512), (DEEP, 4, 1024), (DEEP, 32, 256))
+_DECODINGS = (
+    (BIG, 1, 256),
+    (BIG, 8, 256),
+    (BIG, 32, 128),
+    (DEEP, 1, 512),
+    (DEEP, 4, 1024),
+    (DEEP, 16, 256),
+    (DEEP, 32, 256),
+)
 
 
 def all_configurations() -> list[Configuration]:
-    """48 training steps, 10 decodings, 3 weight synchronisations."""
+    """48 training steps, 14 decodings, 3 weight synchronisations."""
     listed: list[Configuration] = []
     for size, tokens, sequences in _TRAININGS:
         half = sequences // 2
@@ -139,6 +147,6 @@ def all_configurations() -> list[Configuration]:
                 Training(**shared, micro=half, tp=2, recompute=recompute),
                 Training(**shared, micro=quarter, pp=2, recompute=recompute),
             ]
-    for size, batch, context in _DECODINGS:
-        listed += [Decoding(size, batch, context, tp) for tp in (1, 2)]
+    for tp in (1, 2):
+        listed += [Decoding(size, batch, context, tp) for size, batch, context in _DECODINGS]
     return [*listed, *(Sync(size) for size in (SMALL, WIDE, DEEP))]

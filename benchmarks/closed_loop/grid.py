@@ -36,7 +36,7 @@ GRIDS = {"cpu": _CPU, "cuda": _GPU}
 
 REFERENCES = {
     "training": (
-        Point("gemm", (256, 512, 512)),
+        Point("gemm", (1024, 512, 512)),
         Point("layer_elementwise_backward", (256, 256, 1024)),
     ),
     "decode": (Point("gemm", (1, 2048, 1024)), Point("layer_elementwise", (1, 256, 1024))),
