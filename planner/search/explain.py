@@ -162,19 +162,21 @@ def _loses_most(plan: Plan, other: Plan) -> str:
     if other.staleness == 0 and plan.staleness > 0:
         turns = " + ".join(f"{call.time_s:.1f}" for call in other.calls.values() if call.time_s > 0)
         return f"synchronous, so its calls wait for each other: {turns} s"
-    losses = {name: call.time_s for name, call in other.calls.items()}
-    losses |= other.overheads_s
-    for name, value in [
-        *((name, call.time_s) for name, call in plan.calls.items()),
-        *plan.overheads_s.items(),
-    ]:
-        losses[name] = losses.get(name, 0.0) - value
+    have = {name: call.time_s for name, call in plan.calls.items()} | plan.overheads_s
+    want = {name: call.time_s for name, call in other.calls.items()} | other.overheads_s
+    losses = {name: want[name] - have[name] for name in want if name in have}
+    # A fused form stands for the calls that it replaces.
+    fresh = [name for name in want if name not in have]
+    gone = [name for name in have if name not in want]
+    if fresh:
+        instead = f"{', '.join(fresh)} (for {', '.join(gone)})" if gone else ", ".join(fresh)
+        losses[instead] = sum(want[n] for n in fresh) - sum(have[n] for n in gone)
     name = max(losses, key=lambda each: losses[each])
     if losses[name] <= 0:
         return ""
     words = f"{name} takes {losses[name]:.1f} s longer"
-    if name in other.calls:
-        before = plan.calls[name].time_parts_s if name in plan.calls else {}
+    if name in other.calls and name in plan.calls:
+        before = plan.calls[name].time_parts_s
         parts = {
             part: value - before.get(part, 0.0)
             for part, value in other.calls[name].time_parts_s.items()

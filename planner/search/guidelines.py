@@ -128,18 +128,19 @@ def _sync(plan: Plan) -> Guideline | None:
 
 def _layouts(plan: Plan) -> Guideline | None:
     kinds = {"generate": "generation", "train": "training"}
-    tp = {
-        kinds[call.kind]: call.strategy.tp * call.strategy.pp
+    layouts = {
+        kinds[call.kind]: (call.strategy.tp, call.strategy.pp, call.strategy.cp, call.strategy.ep)
         for call in plan.calls.values()
         if call.strategy and call.kind in kinds
     }
-    if len(tp) < 2:
+    if len(layouts) < 2 or all(set(degrees) == {1} for degrees in layouts.values()):
         return None
     return Guideline(
-        rule="Each call has a layout of its own: generation on many small engines, training with "
-        "more model parallelism",
-        here=", ".join(f"{name} splits the model over {n}" for name, n in tp.items()),
-        follows=tp["generation"] <= tp["training"],
+        rule="Each call has a layout of its own: one for all calls is slower",
+        here=", ".join(
+            f"{name} TP{tp} PP{pp} CP{cp} EP{ep}" for name, (tp, pp, cp, ep) in layouts.items()
+        ),
+        follows=len(set(layouts.values())) > 1,
         source="ReaL (arXiv:2406.14088), HybridFlow (arXiv:2409.19256)",
     )
 

@@ -58,7 +58,7 @@ def opened(browser: Any, path: Path, width: int, scheme: str) -> tuple[Any, list
 
 @pytest.mark.parametrize(
     ("width", "scheme", "staleness"),
-    [(1280, "light", 0), (1280, "dark", 1), (390, "light", 1), (390, "dark", 0), (900, "light", 1)],
+    [(1280, "light", 0), (1280, "dark", 1), (390, "light", 1), (390, "dark", 0), (980, "light", 1)],
 )
 def test_it_renders_in_silence_and_nothing_is_cut(
     browser: Any, files: dict[int, Path], width: int, scheme: str, staleness: int

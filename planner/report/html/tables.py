@@ -47,7 +47,14 @@ def table(
 
 def ranking(plan_set: PlanSet) -> str:
     """The ranked plans."""
-    heads = ("#", "placement and layouts", "devices", "step time", "80 % range", "tokens/s/device")
+    heads = (
+        "#",
+        "placement and layouts",
+        "devices",
+        "step time",
+        "80 % range",
+        "tokens/s per device",
+    )
     best = plan_set.plans[0]
     rows = []
     for plan in plan_set.plans:
