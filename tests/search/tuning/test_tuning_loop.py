@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tuning_problem import plans, ran, task
+from tuning_problem import TUNER, plans, ran, task
 
 from planner.errors import InputError
 from planner.search.tuning.loop import Budget, tune
@@ -139,20 +139,6 @@ def test_two_tuners_share_one_storage(tmp_path: Path) -> None:
     share([storage, storage], tmp_path, 4)
     assert 4 <= len(ran(tmp_path)) <= 5
     assert len(set(ran(tmp_path))) == len(ran(tmp_path))
-
-
-TUNER = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from tuning_problem import PlanSet, task
-import tuning_problem
-found = PlanSet.model_validate_json(Path(sys.argv[2], "plans.json").read_text())
-tuning_problem.plans = lambda: found
-from planner.search.tuning.loop import Budget, tune
-print("ready", flush=True)
-tune(found, task(Path(sys.argv[2]), "slow"), Budget(trials=int(sys.argv[3])), storage=sys.argv[4])
-"""
 
 
 def tuner(folder: Path, trials: int, storage: str) -> subprocess.Popen[str]:

@@ -36,6 +36,21 @@ for warm in (1.5, 1.0, 1.0):
 """
 
 
+TUNER = """\
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from tuning_problem import PlanSet, task
+import tuning_problem
+found = PlanSet.model_validate_json(Path(sys.argv[2], "plans.json").read_text())
+tuning_problem.plans = lambda: found
+from planner.search.tuning.loop import Budget, tune
+print("ready", flush=True)
+tune(found, task(Path(sys.argv[2]), "slow"), Budget(trials=int(sys.argv[3])), storage=sys.argv[4])
+"""
+"""Arguments: folder of this file, folder of plans.json, trials, storage. Says "ready"."""
+
+
 @lru_cache(maxsize=1)
 def plans() -> PlanSet:
     """GRPO of 7B on one node, in the space of verl with FSDP: plans that can be exported."""
