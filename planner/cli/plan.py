@@ -13,7 +13,7 @@ from planner.cli.files import output_folder
 if TYPE_CHECKING:
     from planner.schema import PlanSet
 
-OUTPUT = "Output"
+OUTPUT, TUNING = "Output", "Tuning in the simulator"
 
 
 def register(app: typer.Typer) -> None:
@@ -83,6 +83,33 @@ def plan(
             rich_help_panel=options.SEARCH,
         ),
     ] = None,
+    tune: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=10_000,
+            help="Trials in the simulator for what the exact search holds fixed: running "
+            "sequences, memory share, microbatches, recomputation, stages, staleness.",
+            rich_help_panel=TUNING,
+        ),
+    ] = None,
+    tune_sampler: Annotated[
+        str,
+        typer.Option(
+            help="model (the cost model, corrected by the trials), tpe, gp or random.",
+            rich_help_panel=TUNING,
+        ),
+    ] = "model",
+    tune_for: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="time (default), cost or memory; repeat for several.", rich_help_panel=TUNING
+        ),
+    ] = None,
+    tune_seed: Annotated[
+        int,
+        typer.Option(min=0, max=2**31 - 1, help="Of sampler and lengths.", rich_help_panel=TUNING),
+    ] = 0,
     json: Annotated[
         bool, typer.Option("--json", help="JSON on stdout.", rich_help_panel=OUTPUT)
     ] = False,
@@ -172,6 +199,19 @@ def plan(
         top=problem.top or 5,
         deadline_s=problem.deadline_s,
     )
+    tuned = None
+    if tune is not None:
+        from planner.catalog.spaces import load_space
+        from planner.tuning import tune_in_simulator
+
+        plan_set, tuned = tune_in_simulator(
+            plan_set,
+            tune,
+            space=load_space(problem.space if launcher is None else plan_set.space),
+            sampler=tune_sampler,
+            objectives=tune_for or ["time"],
+            seed=tune_seed,
+        )
     if output is not None:
         _write(plan_set, output)
     if html is not None:
@@ -184,6 +224,11 @@ def plan(
         typer.echo(plan_set.model_dump_json(indent=2))
     else:
         _show(plan_set, details)
+        if tuned is not None:
+            from planner.cli.screen import show
+            from planner.report.tuning import render_tuned
+
+            show(render_tuned(tuned))
         if output is not None:
             typer.echo(f"Written to {output}")
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from planner.cli import options
 from planner.cli.files import output_folder
 
 BUDGET, RUN, SEARCH = "Budget", "Run", "Search"
@@ -107,17 +108,11 @@ def tune(
     from planner.api import plan, plan_for_launcher
     from planner.catalog.spaces import load_space
     from planner.catalog.workloads import problem_from
-    from planner.errors import InputError
     from planner.launchers.trial_files import write_trial
     from planner.report.tuning import render_tune, tune_as_data
     from planner.tuning import tune as run
 
-    if launcher is not None and space is not None:
-        raise InputError(
-            "gives a launcher and a search space",
-            where="--launcher",
-            remedy="Give one of --launcher and --space.",
-        )
+    options.one_of_space_and_launcher(space, launcher)
     problem = problem_from(file, space=space)
     how: dict[str, Any] = {
         "objective": problem.objective or "step_time",

@@ -27,8 +27,9 @@ def render_tuned(found: Tuned) -> RenderableType:
         f"({-100 * found.gain:+.1f} %); {len(states)} trials ({counts})."
     )
     changes = [f"  {knob}: {old} -> {new}" for knob, (old, new) in found.changes.items()]
-    if not changes:
-        changes = ["  an exact plan is the best of them: no knob was changed"]
+    changes = changes or ["  no knob was changed"]
+    if found.number > 1:
+        changes.insert(0, f"  from plan {found.number} of the exact search")
     return Text("\n".join([words, *changes]))
 
 

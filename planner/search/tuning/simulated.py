@@ -71,6 +71,8 @@ class Tuned:
 
     plan: Plan
     """The best plan; for several objectives the one with the shortest step."""
+    number: int
+    """Of the exact plan that it comes from, from 1."""
     step_s: float
     """Its simulated step."""
     start_s: float
@@ -116,7 +118,11 @@ def tune_plans(
     _check(trials, objectives, steps)
     space = space or load_space(plan_set.space)
     instance = instance_of(plan_set.workload, plan_set.cluster, space)
-    knobs = make_knobs(instance, space, [plan.assignment for plan in plan_set.plans])
+    plans = plan_set.plans
+    if plan_set.objective not in ("step_time", "tokens_per_s"):
+        # Money and devices: on the devices of the best plan they go with its step.
+        plans = plans[:1]
+    knobs = make_knobs(instance, space, [plan.assignment for plan in plans])
     search = _Search(instance, Pricing(knobs), tuple(objectives), steps, seed, max_staleness)
     with quiet():
         study = optuna.create_study(
@@ -283,7 +289,7 @@ def _result(search: _Search, study: Study, space: SearchSpace) -> Tuned:
     }
     plan = to_plan(search.instance, space, point.assignment, point.prediction)
     front = tuple(each.number for each in study.best_trials if each.number in search.observations)
-    return Tuned(plan, step_s, start_s, changes, tuple(results), front)
+    return Tuned(plan, int(best.params["plan"]), step_s, start_s, changes, tuple(results), front)
 
 
 def with_tuned(plan_set: PlanSet, tuned: Tuned, plan: Plan) -> PlanSet:
