@@ -5,8 +5,9 @@
 
 The matrix and collective terms depend on B only and are tabulated once for each engine shape; the
 attention term is tabulated over B and c; both are then interpolated, so thousands of strategies
-with dozens of moments each cost a few array operations. No kernel is priced below its roofline,
-nor below the device's smallest kernel time.
+with dozens of moments each cost a few array operations. A sum over moments needs no time of any of
+them: moments weigh the table's points, and their sum is one product with the table. No kernel is
+priced below its roofline, nor below the device's smallest kernel time.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.arrays import FloatArray, IntArray
+from planner.cost.arrays import BoolArray, FloatArray, IntArray
 from planner.cost.collectives import latency_s, link_rate, rank_group
 from planner.cost.context import CallContext
+from planner.cost.distinct import distinct
 from planner.cost.engine_kernels import (
     ACTIVATION_BYTES,
     EXPERT_KERNELS,
@@ -70,10 +72,10 @@ class StepTable:
     """Grid of context lengths; [c]."""
     layers_s: FloatArray
     """Matrix products and experts of all layers; [k, b]."""
-    head_s: FloatArray
-    """[k, b]."""
-    collectives_s: FloatArray
-    """All layers; [k, b]."""
+    weights_s: FloatArray
+    """The same and the head of all stages' microbatches; [k, b]."""
+    communication_s: FloatArray
+    """Collectives of all layers and the microbatches' way through the stages; [k, b]."""
     attention_s: FloatArray
     """All layers; [k, b, c]."""
 
@@ -95,14 +97,90 @@ class StepTable:
             wide = micro * rows
             low_wide, part_wide = position(self.batch, wide)
         at, rest_wide = shape[:, None] * len(self.batch) + low_wide, 1.0 - part_wide
-        weights = pp * along(self.head_s, at, part_wide, rest_wide)
-        weights += along(self.layers_s, at, part_wide, rest_wide)
-        communication = along(self.collectives_s, at, part_wide, rest_wide)
-        if (pp > 1).any():
-            communication += self._stage_transfers_s(shape, wide)
-        rest = 1.0 - part
+        weights = along(self.weights_s, at, part_wide, rest_wide)
+        communication = along(self.communication_s, at, part_wide, rest_wide)
+        attention = self._attention(shape, low, part, kv_tokens)
+        overhead = overhead_s(self.context, pp, running)
+        roof_s = _host_roof_s(self.context)
+        if roof_s:
+            gpu = weights + attention + communication
+            overhead = np.maximum(overhead, roof_s * running - gpu)
+        return StepParts(weights, attention, communication, overhead)
+
+    def sums(
+        self,
+        shape: IntArray,
+        row: IntArray,
+        running: FloatArray,
+        kv_tokens: FloatArray,
+        passes: FloatArray,
+        tail: BoolArray,
+        rows: float = 1.0,
+    ) -> StepParts:
+        """Parts of all steps of u engines: of those before the tail and of those in it, [2, u].
+
+        Engine i goes through the moments `row[i]` of [d, g]: `passes` steps as `step` has them
+        with `running` sequences of `kv_tokens`, which count as tail or not. Engines that differ
+        in their experts' ranks only share all but a product with the table.
+        """
+        first, like = distinct(row, self.shapes.tp[shape], self.shapes.pp[shape])
+        at, place = row[first], shape[first]
+        running, passes, tail = running[at], passes[at], tail[at]
+        pp = self.shapes.pp[place].astype(np.float64)[:, None]
+        micro = np.maximum(running / pp, 1.0)
+        low, part = position(self.batch, micro)
+        attention = self._attention(place, low, part, kv_tokens[at])
+        overhead = overhead_s(self.context, pp, running)
+        if rows != 1.0:
+            micro = micro * rows
+            low, part = position(self.batch, micro)
+        late = passes * tail
+        shares = np.stack([passes - late, late])
+        points = _points(low, part, passes, tail, len(self.batch))[:, like]
+        summed = np.einsum("svg,vg->sv", shares, overhead)[:, like]
+        roof_s = _host_roof_s(self.context)
+        if roof_s:
+            wait = roof_s * running - attention - overhead
+            summed += self._host_waits(shape, like, (low, part), wait, shares)
+        return StepParts(
+            weights_s=np.einsum("sub,ub->su", points, self.weights_s[shape]),
+            attention_s=np.einsum("svg,vg->sv", shares, attention)[:, like],
+            communication_s=np.einsum("sub,ub->su", points, self.communication_s[shape]),
+            overhead_s=summed,
+        )
+
+    def _host_waits(
+        self,
+        shape: IntArray,
+        like: IntArray,
+        places: tuple[IntArray, FloatArray],
+        wait: FloatArray,
+        shares: FloatArray,
+    ) -> FloatArray:
+        """Sum of what a step lacks to the host's time: `wait` [v, g] less products and collectives.
+
+        Engine i of u has the moments `like[i]` of v at `places` of the batch grid; [2, u].
+        """
+        device_s = self.weights_s + self.communication_s
+        low, part = places
+        # Few steps are that short: none that beats the host at the fastest shape's time.
+        least = along(device_s.min(axis=0), low, part, 1.0 - part)
+        short = np.any((wait > least) | (part > 1.0), axis=1, keepdims=True)[like, 0]
+        found = np.zeros((2, len(shape)))
+        if short.any():
+            own = like[short]
+            at = shape[short, None] * len(self.batch) + low[own]
+            lacking = wait[own] - along(device_s, at, part[own], 1.0 - part[own])
+            np.maximum(lacking, 0.0, out=lacking)
+            found[:, short] = np.einsum("sug,ug->su", shares[:, own], lacking)
+        return found
+
+    def _attention(
+        self, shape: IntArray, low: IntArray, part: FloatArray, kv_tokens: FloatArray
+    ) -> FloatArray:
+        """Attention of all layers at places of the batch grid; [u, g]."""
+        rest, columns = 1.0 - part, len(self.kv_tokens)
         low_kv, part_kv = position(self.kv_tokens, kv_tokens)
-        columns = len(self.kv_tokens)
         at = (shape[:, None] * len(self.batch) + low) * columns
         at += low_kv
         attention = along(self.attention_s, at, part, rest, columns)
@@ -111,34 +189,29 @@ class StepTable:
         longer = along(self.attention_s, at, part, rest, columns)
         longer *= part_kv
         attention += longer
-        overhead = overhead_s(self.context, pp, running)
-        roof_s = _host_roof_s(self.context)
-        if roof_s:
-            gpu = weights + attention + communication
-            overhead = np.maximum(overhead, roof_s * running - gpu)
-        return StepParts(weights, attention, communication, overhead)
+        return attention
 
     def chunk(self, shape: IntArray, tokens: FloatArray) -> StepParts:
         """Parts of all layers for `tokens` [u] prompt tokens in one go, attention left out."""
         low, part = position(self.batch, tokens)
         at, rest = shape * len(self.batch) + low, 1.0 - part
         pp = self.shapes.pp[shape].astype(np.float64)
-        communication = along(self.collectives_s, at, part, rest)
+        communication = along(self.communication_s, at, part, rest)
         return StepParts(
             weights_s=along(self.layers_s, at, part, rest),
             attention_s=np.zeros_like(communication),
-            communication_s=communication + self._stage_transfers_s(shape, tokens[:, None])[:, 0],
+            communication_s=communication,
             overhead_s=overhead_s(self.context, pp, np.zeros_like(tokens)),
         )
 
-    def _stage_transfers_s(self, shape: IntArray, micro: FloatArray) -> FloatArray:
-        """Hand-over of one microbatch to the next stage, pp times; [u, g]."""
-        device = self.context.group.device
-        tp, pp = self.shapes.tp[shape], self.shapes.pp[shape]
-        link = rank_group(device, np.minimum(pp, 2), tp)
-        nbytes = micro * self.context.model.hidden_size * ACTIVATION_BYTES
-        once = latency_s(device, link)[:, None] + nbytes / link_rate(device, link)[:, None]
-        return np.where(pp > 1, pp, 0)[:, None] * once
+
+def _stage_transfers_s(context: CallContext, shapes: EngineShapes, micro: FloatArray) -> FloatArray:
+    """Hand-over of one microbatch [b] to the next stage, pp times; [k, b]."""
+    device = context.group.device
+    link = rank_group(device, np.minimum(shapes.pp, 2), shapes.tp)
+    nbytes = micro * context.model.hidden_size * ACTIVATION_BYTES
+    once = latency_s(device, link)[:, None] + nbytes / link_rate(device, link)[:, None]
+    return np.where(shapes.pp > 1, shapes.pp, 0)[:, None] * once
 
 
 def step_table(
@@ -148,14 +221,17 @@ def step_table(
     batch = _batch_grid(most_tokens)
     longest = float(context.workload.max_sequence_tokens)
     kv_tokens = np.unique(np.geomspace(1.0, max(longest, 2.0), _CONTEXT_POINTS))
+    layers = layers_s(context, shapes, batch, formats)
+    # Linear in the tokens, so nothing is lost on the grid.
+    transfers = _stage_transfers_s(context, shapes, batch)
     return StepTable(
         context=context,
         shapes=shapes,
         batch=batch,
         kv_tokens=kv_tokens,
-        layers_s=layers_s(context, shapes, batch, formats),
-        head_s=head_s(context, shapes, batch),
-        collectives_s=collectives_s(context, shapes, batch),
+        layers_s=layers,
+        weights_s=layers + shapes.pp[:, None] * head_s(context, shapes, batch),
+        communication_s=collectives_s(context, shapes, batch) + transfers,
         attention_s=attention_s(context, shapes, batch, kv_tokens),
     )
 
@@ -221,3 +297,17 @@ def along(
     # A view that starts `stride` later saves the sum of indices.
     result += part * flat[stride:].take(at)
     return result
+
+
+def _points(
+    low: IntArray, part: FloatArray, passes: FloatArray, tail: BoolArray, points: int
+) -> FloatArray:
+    """How often v engines' moments [v, g] count at each of the grid's points, before and in the
+    tail; [2, v, points]. The sum with a table's row is that of its interpolated values."""
+    engines = len(low)
+    at = (tail * engines + np.arange(engines)[:, None]) * points + low
+    upper = passes * part
+    size = 2 * engines * points
+    counted = np.bincount(at.ravel(), (passes - upper).ravel(), size)
+    counted += np.bincount(at.ravel() + 1, upper.ravel(), size)
+    return np.asarray(counted, dtype=np.float64).reshape(2, engines, points)

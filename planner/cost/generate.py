@@ -39,7 +39,7 @@ from planner.cost.occupancy import (
     Occupancy,
     carried_age,
     carry_over,
-    drain_batch,
+    drain_batches,
     length_cells,
 )
 from planner.cost.pace import Pace, pace
@@ -65,8 +65,8 @@ PARTS = (
 )
 _TAIL_SHARE = 0.5
 """Below this share of the full batch a decode step counts as tail."""
-_BLOCK = 512
-"""Engines whose moments are held in memory at once: their arrays stay in the second-level cache."""
+_BLOCK = 4096
+"""Engines whose moments are held in memory at once, some megabytes an array."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _distinct_costs(context: CallContext, u: StrategyArrays) -> CallCosts:
         speed = pace(table)
         # Memory and the limit on running sequences count only as far as they leave slots.
         useful = _useful_slots(context, engines)
-        # In this order engines of a block share their batch and slots, hence their moments.
+        # In this order engines of a block share their moments.
         first, inverse = distinct(u.dp[chosen], useful[chosen], shape[chosen])
         alike = chosen[first]
         some = {name: np.zeros(len(alike)) for name in PARTS}
@@ -203,23 +203,24 @@ def _times(
     prefill = prefill + _later_prefill_s(context, speed.table, engines)
 
     full_replicas = context.call.sequences / engines.sequences
+    each = np.arange(len(full_replicas))
     share = context.workload.partial_rollout
     if share is None:
-        batch = drain_batch(cells, engines.sequences, engines.slots, full_replicas)
+        batch, row = drain_batches(cells, engines.sequences, engines.slots, full_replicas)
     else:
         lengths = context.workload.response_length
-        batch = carry_over(lengths, cells, share, engines.sequences, engines.slots)
+        batch, row = carry_over(lengths, cells, share, engines.sequences, engines.slots), each
         prefill = prefill + _resumed_prefill_s(context, cells, speed.table, engines, share)
-    parts = _decode_parts(speed, engines, batch, prompt.mean)
-    traffic = _traffic_bytes(context, engines, batch, prompt.mean)
+    parts = _decode_parts(speed, engines, batch, row, prompt.mean)
+    traffic = _traffic_bytes(context, engines, batch, row, prompt.mean)
     if share is None:
         parts["environment"] += waiting_tail_s(context.workload, float(context.call.sequences))
     if context.staleness > 0 and share is None:
         flowing = _flow(context, cells, engines)
-        flow_parts = _decode_parts(speed, engines, flowing, prompt.mean)
+        flow_parts = _decode_parts(speed, engines, flowing, each, prompt.mean)
         better = np.sum(list(flow_parts.values()), axis=0) < np.sum(list(parts.values()), axis=0)
         parts = {name: np.where(better, flow_parts[name], parts[name]) for name in parts}
-        flow_traffic = _traffic_bytes(context, engines, flowing, prompt.mean)
+        flow_traffic = _traffic_bytes(context, engines, flowing, each, prompt.mean)
         traffic = np.where(better, flow_traffic, traffic)
 
     requests = context.engine.value("request_s") * context.call.sequences / engines.strategies.dp
@@ -251,22 +252,25 @@ def _flow(context: CallContext, cells: LengthCells, engines: _Engines) -> Occupa
 
 
 def _decode_parts(
-    speed: Pace, engines: _Engines, occupancy: Occupancy, prompt_tokens: float
+    speed: Pace, engines: _Engines, occupancy: Occupancy, row: IntArray, prompt_tokens: float
 ) -> dict[str, FloatArray]:
-    """Seconds of all decode steps by part; steps far below the full batch count as tail."""
+    """Seconds of all decode steps by part, those far below the full batch as tail.
+
+    `row` [u] says which occupancy each engine has.
+    """
     growth = speed.table.context.workload.context_growth
     passes = occupancy.steps * speed.mode.passes_per_token
-    step = speed.step(engines.shape, occupancy.running, prompt_tokens + growth * occupancy.age)
     # The batch only shrinks, so the first moment is the fullest.
-    body = passes * (occupancy.running >= _TAIL_SHARE * occupancy.running[:, :1])
-    rest = passes - body
+    tail = occupancy.running < _TAIL_SHARE * occupancy.running[:, :1]
+    kv_tokens = prompt_tokens + growth * occupancy.age
+    step = speed.sums(engines.shape, row, occupancy.running, kv_tokens, passes, tail)
     return {
-        "decode_weights": (body * step.weights_s).sum(axis=1),
-        "decode_attention": (body * step.attention_s).sum(axis=1),
-        "tp_communication": (body * step.communication_s).sum(axis=1),
-        "engine_overhead": (body * step.overhead_s).sum(axis=1),
-        "tail": (rest * step.total_s).sum(axis=1),
-        "environment": (passes * speed.waiting_s).sum(axis=1),
+        "decode_weights": step.weights_s[0],
+        "decode_attention": step.attention_s[0],
+        "tp_communication": step.communication_s[0],
+        "engine_overhead": step.overhead_s[0],
+        "tail": step.total_s[1],
+        "environment": (passes.sum(axis=1) * speed.waiting_s)[row],
     }
 
 
@@ -352,35 +356,36 @@ def _as_measured(context: CallContext, s: StrategyArrays, seconds: FloatArray) -
 
 
 def _traffic_bytes(
-    context: CallContext, engines: _Engines, occupancy: Occupancy, prompt_tokens: float
+    context: CallContext, engines: _Engines, batch: Occupancy, row: IntArray, prompt_tokens: float
 ) -> FloatArray:
     """Weights and cache that all replicas read while decoding, bytes, shape [u]; a lower estimate.
 
-    Experts count as far as uniformly routed tokens touch them.
+    Experts count as far as uniformly routed tokens touch them. `row` [u]: each engine's batch.
     """
     model, s = context.model, engines.strategies
     counts = count_parameters(model)
     element = np.array([DTYPE_BYTES[name] for name in DTYPES])[s.dtype]
     rest = counts.layers - counts.num_moe_layers * counts.routed_experts
     head = (counts.head or counts.embedding) * DTYPE_BYTES["bf16"]
-    per_step = (rest * element + head)[:, None]
     mode = decode_mode(context.workload)
+    passes = batch.steps * mode.passes_per_token
+    weights = (rest * element + head) * passes.sum(axis=1)[row]
     if counts.num_moe_layers:
-        pooled = engines.shapes.pooled[engines.shape][:, None]
-        expert = counts.num_moe_layers * counts.expert * element[:, None]
-        rows = mode.rows * occupancy.running
-        touched = touched_experts(model, pooled / s.pp[:, None] * rows)
-        per_step = per_step + touched * (expert / pooled)
+        pooled = engines.shapes.pooled[engines.shape]
+        first, like = distinct(row, pooled, s.pp)
+        at = row[first]
+        tokens = (pooled / s.pp)[first][:, None] * mode.rows * batch.running[at]
+        touched = np.einsum("vg,vg->v", passes[at], touched_experts(model, tokens))[like]
+        weights += touched * counts.num_moe_layers * counts.expert * element / pooled
 
     windowed = int(window_layer_mask(model).sum())
-    kv_tokens = prompt_tokens + context.workload.context_growth * occupancy.age
+    kv_tokens = prompt_tokens + context.workload.context_growth * batch.age
     visible = (model.num_layers - windowed) * kv_tokens
     if model.window is not None:
         visible = visible + windowed * np.minimum(kv_tokens, model.window.size_tokens)
     cache = kv_bytes_per_layer(model, s.tp, context.workload.kv_cache_dtype) * s.tp
-    per_step = per_step + occupancy.running * visible * cache[:, None]
-    passes = occupancy.steps * mode.passes_per_token
-    return np.asarray((passes * per_step).sum(axis=1) * s.dp)
+    read = np.einsum("dg,dg,dg->d", passes, batch.running, visible)[row]
+    return np.asarray((weights + read * cache) * s.dp)
 
 
 def _memory_parts(

@@ -23,7 +23,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from planner.cost.arrays import FloatArray
+from planner.cost.arrays import FloatArray, IntArray
 from planner.cost.distinct import distinct
 from planner.schema import LengthDistribution
 from planner.workload.lengths import expected_maximum, limited_moment, quantile
@@ -114,10 +114,17 @@ def drain_batch(
     `replicas` how many replicas have as many. Lengths are dealt at random, so the fullest
     replica has more tokens than the average by the largest of so many normal deviations.
     """
+    alike, row = drain_batches(cells, sequences, slots, replicas)
+    return Occupancy(alike.steps[row], alike.running[row], alike.age[row])
+
+
+def drain_batches(
+    cells: LengthCells, sequences: FloatArray, slots: FloatArray, replicas: FloatArray
+) -> tuple[Occupancy, IntArray]:
+    """The distinct ones of `drain_batch`, [d, g], and which of them each replica has, [u]."""
     slots = np.minimum(sequences, slots)
-    first, inverse = distinct(sequences, slots, replicas)
-    alike = _drain(cells, sequences[first], slots[first], replicas[first])
-    return Occupancy(alike.steps[inverse], alike.running[inverse], alike.age[inverse])
+    first, row = distinct(sequences, slots, replicas)
+    return _drain(cells, sequences[first], slots[first], replicas[first]), row
 
 
 def carry_over(

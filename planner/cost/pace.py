@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cost.arrays import FloatArray, IntArray
+from planner.cost.arrays import BoolArray, FloatArray, IntArray
 from planner.cost.decode import StepParts, StepTable, along, position
 from planner.workload.decoding import DecodeMode, decode_mode
 from planner.workload.turns import waiting_s_per_token
@@ -38,16 +38,44 @@ class Pace:
 
     def step(self, shape: IntArray, in_flight: FloatArray, kv_tokens: FloatArray) -> StepParts:
         """Parts of one pass with `in_flight` [u, g] sequences, of which some may wait."""
+        running = self._decoding_of(shape, in_flight, kv_tokens)
+        return _pass(self.table, self.mode, shape, running, kv_tokens)
+
+    def sums(
+        self,
+        shape: IntArray,
+        row: IntArray,
+        in_flight: FloatArray,
+        kv_tokens: FloatArray,
+        passes: FloatArray,
+        tail: BoolArray,
+    ) -> StepParts:
+        """Parts of all `passes`, as `StepTable.sums` has them; [2, u]."""
         running = in_flight
         if self.decoding is not None:
-            low, part = position(self.table.batch, in_flight)
-            low_kv, part_kv = position(self.table.kv_tokens, kv_tokens)
-            columns = len(self.table.kv_tokens)
-            at = (shape[:, None] * len(self.table.batch) + low) * columns + low_kv
-            running = (1.0 - part_kv) * along(self.decoding, at, part, 1.0 - part, columns)
-            running += part_kv * along(self.decoding, at + 1, part, 1.0 - part, columns)
-            running = np.clip(running, 1.0, in_flight)
-        return _pass(self.table, self.mode, shape, running, kv_tokens)
+            in_flight, kv_tokens = in_flight[row], kv_tokens[row]
+            passes, tail, row = passes[row], tail[row], np.arange(len(row))
+            running = self._decoding_of(shape, in_flight, kv_tokens)
+        moments = (shape, row, running, kv_tokens, passes, tail)
+        found = self.table.sums(*moments, self.mode.rows)
+        if not self.mode.draft_share:
+            return found
+        draft_s = self.mode.draft_share * self.table.sums(*moments).total_s
+        return replace(found, weights_s=found.weights_s + draft_s)
+
+    def _decoding_of(
+        self, shape: IntArray, in_flight: FloatArray, kv_tokens: FloatArray
+    ) -> FloatArray:
+        """Sequences that decode while the others of `in_flight` wait; [u, g]."""
+        if self.decoding is None:
+            return in_flight
+        low, part = position(self.table.batch, in_flight)
+        low_kv, part_kv = position(self.table.kv_tokens, kv_tokens)
+        columns = len(self.table.kv_tokens)
+        at = (shape[:, None] * len(self.table.batch) + low) * columns + low_kv
+        running = (1.0 - part_kv) * along(self.decoding, at, part, 1.0 - part, columns)
+        running += part_kv * along(self.decoding, at + 1, part, 1.0 - part, columns)
+        return np.clip(running, 1.0, in_flight)
 
 
 def pace(table: StepTable) -> Pace:
