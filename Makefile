@@ -27,6 +27,7 @@ check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit -q -ll -r planner tools
 
 # The built wheel brings its data and plans from another folder.
 wheel-check: $(VENV)/.installed
