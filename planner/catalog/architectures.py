@@ -325,6 +325,8 @@ def _shared_experts(f: ConfigFields, routed: str, shared: str, first_dense: int)
         "num_experts": f.size(routed),
         "top_k": f.size("num_experts_per_tok"),
         "expert_ffn_size": width,
+        "expert_groups": f.size("n_group", default=1),
+        "groups_per_token": f.size("topk_group", default=1),
         "shared_ffn_size": width * f.size(shared, default=0, minimum=0),
         **moe_layers(f, [i >= first and i % step == 0 for i in range(num_layers(f))]),
     }

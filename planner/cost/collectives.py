@@ -17,7 +17,7 @@ from planner.cost.arrays import FloatArray
 from planner.cost.context import CallContext
 from planner.cost.distinct import distinct
 from planner.cost.kernels import Collective
-from planner.schema import DeviceProfile
+from planner.schema import DeviceProfile, MoESpec
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def expert_exchange_s(
     context: CallContext,
     group: RankGroup,
     tokens: FloatArray,
-    top_k: int,
+    moe: MoESpec,
     token_bytes: float,
     exposed_share_across: float,
 ) -> FloatArray:
@@ -110,13 +110,18 @@ def expert_exchange_s(
 
     Inside a domain every one of the top-k copies travels; across domains a token goes once to
     each *domain* that holds one of its experts (routing taken as uniform), as node-aware
-    dispatchers do. Of the time across, `exposed_share_across` is not hidden.
+    dispatchers do; where a token's experts lie in some groups only, to no more domains than hold
+    those (DeepSeek-V3, arXiv:2412.19437 section 2.1.2). Of the time across,
+    `exposed_share_across` is not hidden.
     """
     device = context.group.device
-    copies = tokens * top_k * token_bytes
+    copies = tokens * moe.top_k * token_bytes
     local = RankGroup(group.inner, group.inner, np.ones_like(group.inner))
     inside = table_or_ring_s(context, "all_to_all", local, copies)
-    hit = group.outer * (1.0 - (1.0 - 1.0 / group.outer) ** top_k)
+    hit = group.outer * (1.0 - (1.0 - 1.0 / group.outer) ** moe.top_k)
+    if moe.expert_groups > 1:
+        spread = np.maximum(group.outer / moe.expert_groups, 1.0)
+        hit = np.minimum(hit, moe.groups_per_token * spread)
     leaving = tokens * token_bytes * hit * (group.outer - 1.0) / group.outer
     across = leaving / scale_out_rate(device) * exposed_share_across
     across += np.where(group.outer > 1.0, latency_s(device, group), 0.0)

@@ -35,6 +35,7 @@ from planner.cost.shapes import (
     up_matrices,
     v_head_dim,
 )
+from planner.schema import MoESpec
 
 Parts = dict[str, FloatArray]
 
@@ -166,7 +167,7 @@ def moe_block(context: CallContext, s: StrategyArrays, batch: Batch) -> Block:
         "experts": np.maximum(experts.backward * stack, least_s),
         "elementwise": elementwise * BACKWARD_ELEMENTWISE,
     }
-    exchange = _expert_parallel_s(context, s, own, moe.top_k)
+    exchange = _expert_parallel_s(context, s, own, moe)
     if exchange is not None:
         forward["ep_comm"] = backward["ep_comm"] = exchange * stack
     block = Block(forward, backward, experts.last_forward * stack, moved)
@@ -331,7 +332,7 @@ def ulysses_degree(context: CallContext, s: StrategyArrays) -> IntArray:
 
 
 def _expert_parallel_s(
-    context: CallContext, s: StrategyArrays, own_tokens: FloatArray, top_k: int
+    context: CallContext, s: StrategyArrays, own_tokens: FloatArray, moe: MoESpec
 ) -> FloatArray | None:
     """Dispatch and combine of one layer (and the gather within a split expert)."""
     if not ((s.ep > 1) | (s.etp > 1)).any():
@@ -340,7 +341,7 @@ def _expert_parallel_s(
     token_bytes = context.model.hidden_size * WORD_BYTES
     group = rank_group(device, s.ep, s.etp)
     share = context.framework.value("ep_exposed_share")
-    exchange = 2.0 * expert_exchange_s(context, group, own_tokens, top_k, token_bytes, share)
+    exchange = 2.0 * expert_exchange_s(context, group, own_tokens, moe, token_bytes, share)
     split = rank_group(device, s.etp, np.ones(len(s)))
-    gathered = own_tokens * top_k * s.etp * token_bytes
+    gathered = own_tokens * moe.top_k * s.etp * token_bytes
     return np.asarray(exchange + 2.0 * ring_s(device, split, gathered))

@@ -54,6 +54,10 @@ class MoESpec(Schema):
     layer_interval: PositiveInt = 1
     """Every how many layers one is MoE (1: all after the first dense ones): layer i, from 0, is
     MoE when i >= first_dense_layers and (i + 1) % layer_interval == 0."""
+    expert_groups: Experts = 1
+    """Groups that the experts are divided into, in order; 1: routing knows no groups."""
+    groups_per_token: Experts = 1
+    """Groups that each token's experts may lie in (DeepSeek's node-limited routing)."""
     router_bias: bool = False
     """True when the router has a bias or correction term of num_experts elements."""
 
@@ -61,6 +65,15 @@ class MoESpec(Schema):
     def _top_k_within_experts(self) -> Self:
         if self.top_k > self.num_experts:
             raise ValueError(f"top_k {self.top_k} exceeds num_experts {self.num_experts}")
+        if self.groups_per_token > self.expert_groups:
+            raise ValueError(
+                f"groups_per_token {self.groups_per_token} exceeds expert_groups "
+                f"{self.expert_groups}"
+            )
+        if self.num_experts % self.expert_groups:
+            raise ValueError(
+                f"expert_groups {self.expert_groups} do not divide num_experts {self.num_experts}"
+            )
         return self
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from planner.catalog.presets import list_presets
 from planner.catalog.spaces import list_spaces
-from planner.schema import SearchSpace, Strategy, Workload
+from planner.schema import MoESpec, SearchSpace, Strategy, Workload
 
 TEXT = (Path(__file__).parents[2] / "docs" / "taxonomy.md").read_text()
 
@@ -28,6 +28,7 @@ def test_every_parallelism_of_the_taxonomy_has_a_row() -> None:
 
 def test_fields_exist() -> None:
     known = {*Strategy.model_fields, *Workload.model_fields, *SearchSpace.model_fields}
+    known |= set(MoESpec.model_fields)
     for row in INSIDE:
         fields = re.findall(r"`(\w+)(?:: \{[^`]*)?`", row[1])
         assert fields
