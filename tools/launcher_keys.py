@@ -10,7 +10,8 @@ source: calls of `add_argument` in Python files, which are parsed, not run; `--p
 values of a loop variable in option names. parser: a function that adds the launcher's options to an
 argparse parser, or a dataclass of options; needs a Python in which the launcher can be imported.
 types: a dataclass or pydantic model with such types in its fields (all of a union); same Python.
-Sections named with --open take any key and are left out; --add names keys that no file sets.
+Sections named with --open take any key and are left out, those named with --loose take any key
+beside the listed ones; --add names keys that no file sets.
 """
 
 from __future__ import annotations
@@ -164,6 +165,7 @@ def main() -> None:
     parser.add_argument("files", nargs="+")
     parser.add_argument("--prefix", nargs="*", default=[])
     parser.add_argument("--open", nargs="*", default=[])
+    parser.add_argument("--loose", nargs="*", default=[])
     parser.add_argument("--add", nargs="*", default=[], help="keys that no file sets")
     options = parser.parse_args()
     sys.path.insert(0, ".")
@@ -183,7 +185,12 @@ def main() -> None:
         and not key.endswith("_target_")
     }
     text = json.dumps(
-        {"source": options.source, "open": options.open, "defaults": closed}, indent=0
+        {
+            "source": options.source,
+            "open": [*options.open, *options.loose],
+            "defaults": closed,
+        },
+        indent=0,
     )
     (KEYS / f"{options.name}.json").write_text(text + "\n", encoding="utf-8")
 

@@ -80,9 +80,10 @@ def _launchers() -> dict[str, Launcher]:
     from planner.launchers.areal import Areal
     from planner.launchers.nemo_rl import NemoRl
     from planner.launchers.openrlhf import OpenRlhf
+    from planner.launchers.prime_rl import PrimeRl
     from planner.launchers.slime import Slime
     from planner.launchers.trl import Trl
     from planner.launchers.verl import Verl
 
-    found: tuple[Launcher, ...] = (Areal(), NemoRl(), OpenRlhf(), Slime(), Trl(), Verl())
+    found: tuple[Launcher, ...] = (Areal(), NemoRl(), OpenRlhf(), PrimeRl(), Slime(), Trl(), Verl())
     return {launcher.name: launcher for launcher in found}

@@ -130,11 +130,14 @@ def _random_strategies(n: int) -> StrategyArrays:
 
 
 def _contexts() -> list[tuple[str, dict[str, object]]]:
-    """Calls of a small model, dense and MoE, in both placements, with and without a critic."""
+    """Calls of a small model, dense and MoE, in both placements, with and without a critic.
+
+    Stale samples bring their old log-probs from the engine.
+    """
     group = parse_cluster("h100:4x8").groups[0]
     found = []
     for moe, critic, staleness, steps, placement in itertools.product(
-        (False, True), (False, True), (0, 2), (3, 4), ("colocated", "disaggregated")
+        (False, True), (False, True), (0, 2), (1, 3, 4), ("colocated", "disaggregated")
     ):
         model = ModelSpec(
             name="m",
@@ -159,6 +162,7 @@ def _contexts() -> list[tuple[str, dict[str, object]]]:
             prompt_length=LengthDistribution(kind="fixed", mean_tokens=4, max_tokens=4),
             response_length=LengthDistribution(kind="fixed", mean_tokens=6, max_tokens=6),
             optimizer_steps=steps,
+            old_logprobs="engine" if staleness else "recompute",
         )
         for role in ("actor", "critic", "reward"):
             for kind in ("train", "forward", "generate"):

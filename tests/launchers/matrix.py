@@ -19,6 +19,17 @@ WORKLOADS: dict[str, tuple[Workload, str]] = {
         grpo(QWEN_8B, optimizer_steps=1, kl_weight=0.0, models={"actor": QWEN_8B}),
         "h100:2x8",
     ),
+    "grpo-8b-2x8-engine": (
+        grpo(
+            QWEN_8B,
+            optimizer_steps=1,
+            kl_weight=0.0,
+            models={"actor": QWEN_8B},
+            old_logprobs="engine",
+            max_staleness=1,
+        ),
+        "h100:2x8",
+    ),
     "grpo-30b-4x8": (grpo(QWEN_30B), "h100:4x8"),
     "grpo-8b-3x8-stale": (grpo(QWEN_8B, max_staleness=2), "h100:3x8"),
     "ppo-8b-2x8": (ppo(QWEN_8B), "h100:2x8"),

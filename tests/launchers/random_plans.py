@@ -19,6 +19,10 @@ from planner.workload.algorithms import build_graph
 
 NODES = 4
 CLUSTER = parse_cluster(f"h100:{NODES}x8")
+FIXED: dict[str, dict[str, Any]] = {
+    "prime-rl": {"optimizer_steps": 1, "kl_weight": 0, "old_logprobs": "engine"}
+}
+"""Fields of the workload of which a launcher runs one value."""
 
 
 @lru_cache(maxsize=256)
@@ -44,11 +48,12 @@ def candidates(
 def plans(draw: st.DrawFn, launcher: str, space: str, algorithms: tuple[str, ...]) -> Case:
     """A plan of the space that the launcher supports, its workload, and a cluster of 4 nodes."""
     model = draw(st.sampled_from([QWEN_8B, QWEN_30B]))
+    fixed = FIXED.get(launcher, {})
     steps = draw(st.sampled_from([1, 2, 4]))
     changes: dict[str, Any] = {
         "optimizer_steps": steps,
         "kl_weight": draw(st.sampled_from([0, 0.1])),
-    }
+    } | fixed
     changes["kl_weight"] = float(changes["kl_weight"])
     split = draw(st.booleans()) or "colocated" not in load_space(space).placements
     split = split and "disaggregated" in load_space(space).placements

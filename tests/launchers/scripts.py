@@ -7,7 +7,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-COMMANDS = ("ray", "accelerate", "trl", "sbatch", "torchrun", "python3")
+COMMANDS = ("ray", "accelerate", "trl", "sbatch", "torchrun", "python3", "uv")
 VARIABLES = {
     "PROMPT_DATA": "data",
     "REMOTE_RM_URL": "http://rewards",
@@ -20,6 +20,7 @@ VARIABLES = {
     "REF_LOAD": "ref",
     "AREAL_DIR": "areal",
     "FILEROOT": "root",
+    "PRIME_RL_DIR": "prime",
 }
 
 
