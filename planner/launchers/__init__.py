@@ -81,9 +81,19 @@ def _launchers() -> dict[str, Launcher]:
     from planner.launchers.nemo_rl import NemoRl
     from planner.launchers.openrlhf import OpenRlhf
     from planner.launchers.prime_rl import PrimeRl
+    from planner.launchers.roll import Roll
     from planner.launchers.slime import Slime
     from planner.launchers.trl import Trl
     from planner.launchers.verl import Verl
 
-    found: tuple[Launcher, ...] = (Areal(), NemoRl(), OpenRlhf(), PrimeRl(), Slime(), Trl(), Verl())
+    found: tuple[Launcher, ...] = (
+        Areal(),
+        NemoRl(),
+        OpenRlhf(),
+        PrimeRl(),
+        Roll(),
+        Slime(),
+        Trl(),
+        Verl(),
+    )
     return {launcher.name: launcher for launcher in found}

@@ -174,7 +174,8 @@ class Reader:
                 self.settings.keys.source,
             )
         )
-        return 1 if part > batch else max(1, batch // part)
+        # A workload has whole minibatches: the nearest number of them that is not larger.
+        return max(n for n in divisors(batch) if n <= max(1, batch // part))
 
     def mesh(self, nodes: int, per_node: int, keys: tuple[str, ...]) -> Mesh:
         """The next free devices: whole nodes, or a part of the node that was begun.

@@ -21,6 +21,7 @@ VARIABLES = {
     "AREAL_DIR": "areal",
     "FILEROOT": "root",
     "PRIME_RL_DIR": "prime",
+    "ROLL_DIR": "roll",
 }
 
 
