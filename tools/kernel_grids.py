@@ -24,12 +24,13 @@ GROUP_SIZES = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32]
 _FEWEST_POINTS = 3  # of a curve
 
 # Of the smaller tables, how alike measurements are by the ratio of their coordinates: each row is
-# a coordinate, a power of the axes, over its correlation length (in e-folds). The lengths have the
-# least error over all devices on points left out of the part of the tables that is not held out.
+# a coordinate, a product of axes, over its correlation length (in e-folds). The lengths are those
+# of least error over all devices, on points left out of four fifths of the tables (the first
+# fifth, which alone is held out of large tables, was not used).
 _MLA_PREFILL = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1]]) / [[3], [3], [100]]
 """Of batch, tokens, heads: heads of all sequences are alike, so batch x heads counts first."""
 _MLA_DECODE = np.diag(1 / np.array([0.3, 30, 10]))
-"""Of batch, context, heads: the batch decides how the cache is split."""
+"""Of batch, context, heads: one batch size tells little of another."""
 _COLLECTIVE = np.diag(1 / np.array([1, 30]))
 """Of devices, bytes."""
 
