@@ -12,6 +12,8 @@ import planner
 from planner.catalog.workloads import problem_from
 from planner.cli.main import app
 from planner.errors import InputError
+from planner.report.explain import render_explanation
+from planner.report.text import to_text
 from planner.schema.explain import Comparison, Explanation
 
 
@@ -40,12 +42,12 @@ def invoke(*arguments: str) -> str:
 
 
 def test_explain_says_why_and_what_would_change_it(plans: Path) -> None:
-    text = invoke("explain", str(plans), "--no-replan")
+    found = Explanation.model_validate_json(invoke("explain", str(plans), "--no-replan", "--json"))
+    assert found.rank == 1
+    text = to_text(render_explanation(found, "title"))
     assert max(len(line) for line in text.splitlines()) <= 100
     for words in ("Why this plan", "Why not the others", "What binds", "What one change", "agrees"):
         assert words in text
-    content = invoke("explain", str(plans), "--no-replan", "--json")
-    assert Explanation.model_validate_json(content).rank == 1
 
 
 def test_explain_names_the_file_in_errors(plans: Path) -> None:
