@@ -40,6 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "sweet-rl": {"roles": ("actor", "critic", "env_llm", "reference"), "turns": TURNS},
     "expert-iteration": {"replay_sequences": {"actor": 1024}},
+    "planned-proving": {"roles": ("actor", "env_llm"), "turns": TURNS},
     "c3po": {"token_budget": 50_000, "optimizer_steps": 2},
     "dipo": {"block_diffusion": {"block_tokens": 4, "mean_passes": 2.0}},
     "reward-model": {"roles": ("reward",), "samples_per_prompt": 2},

@@ -53,6 +53,7 @@ EDGES = {
     "archer": "GV tK KC CA",
     "sweet-rl": "GE EK KS Ss sF FA",
     "expert-iteration": "GV xA",
+    "planned-proving": "GE EV",
     "c3po": "GV VO OA",
     "dipo": GROUP,
     "reward-model": "",

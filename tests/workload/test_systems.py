@@ -95,6 +95,54 @@ def test_search_and_training_on_earlier_proofs_overlap() -> None:
     assert busy_s(barrier) == pytest.approx(sum(each), rel=0.05)
 
 
+def proving(subgoals: int, in_a_row: float) -> Workload:
+    """As many subgoals in all, some of which must follow one another."""
+    rows = round(subgoals / in_a_row)
+    length = {"kind": "fixed", "mean_tokens": 150.0 * in_a_row, "max_tokens": int(150 * in_a_row)}
+    return preset(
+        "planned-proving",
+        prompts_per_step=rows,
+        response_length=length,
+        turns={"mean": in_a_row, "observation_tokens": 100.0},
+    )
+
+
+def proving_s(workload: Workload, prover_nodes: int) -> float:
+    prover = Strategy(tp=8, dp=prover_nodes, max_running_sequences=256)
+    planner_pool = Strategy(tp=8, dp=1, max_running_sequences=256)
+    layouts = {
+        "env_llm": (prover_nodes, 1, planner_pool),
+        "generate": (0, prover_nodes, prover),
+    }
+    found = price(workload, f"h100:{prover_nodes + 1}x8", layouts)
+    return found.calls["generate"].time_s
+
+
+def test_twice_the_provers_at_most_halve_the_time() -> None:
+    """And save less where subgoals follow one another: then few are in work at a time."""
+    gains = []
+    for in_a_row in (8.0, 32.0, 64.0):
+        workload = proving(1024, in_a_row)
+        gains.append(proving_s(workload, 1) / proving_s(workload, 2))
+    # Whole decode steps round by a part in a thousand.
+    assert all(1.0 <= gain <= 2.01 for gain in gains)
+    assert gains[0] > gains[1] > gains[2]
+    assert gains[2] < 1.6
+    # What the cache of proofs holds is not tried again.
+    assert proving_s(proving(512, 2.0), 1) < proving_s(proving(1024, 2.0), 1)
+
+
+def test_the_planner_has_devices_beside_the_provers() -> None:
+    from planner import plan
+
+    problem = problem_from(preset="planned-proving", cluster="h100:2x8")
+    best = plan(problem.workload, problem.cluster, top=1).plans[0]
+    provers, planner = best.calls["generate"].mesh, best.calls["simulate_environment"].mesh
+    assert provers is not None
+    assert planner is not None
+    assert not provers.overlaps(planner)
+
+
 # Inverse RL ------------------------------------------------------------------------------------
 
 

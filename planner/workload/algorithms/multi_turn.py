@@ -152,6 +152,24 @@ def expert_iteration(workload: Workload) -> nx.DiGraph:
     return graph
 
 
+@algorithm("planned-proving")
+def planned_proving(workload: Workload) -> nx.DiGraph:
+    """A planner and several provers at inference (BFS-Prover-V2, arXiv:2509.06493); no training.
+
+    Prompts are the subgoals that the shared cache of proofs does not hold, samples the attempts at
+    each, and turns the subgoals that must follow one another: before each the planner (a model in
+    the role env_llm) writes the next. Provers are replicas of the actor's engine; the environment
+    checks proofs.
+    """
+    calls.check_roles(workload, needs=("actor", "env_llm"), may_have=())
+    _check_turns(workload)
+    return in_stages(
+        [calls.generate(workload)],
+        [calls.simulate_environment(workload)],
+        [calls.score(workload)],
+    )
+
+
 def _check_turns(workload: Workload) -> None:
     if workload.turns.mean <= 1.0:
         raise InputError(
