@@ -217,7 +217,7 @@ def plan(
     if html is not None:
         from planner.cli.report import write_report
 
-        write_report(plan_set, html)
+        write_report(plan_set, html, deadline_s=problem.deadline_s)
     if trace is not None:
         _write_trace(plan_set, trace)
     if json:
