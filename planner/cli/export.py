@@ -38,9 +38,8 @@ def export(
     ] = False,
 ) -> None:
     """Write the configuration and launch script of one plan."""
-    from planner.catalog.spaces import load_space
     from planner.cli.files import write_files
-    from planner.launchers import get_launcher
+    from planner.launchers import get_launcher, priced_by
 
     launcher = get_launcher(to)
     plan_set = read_plans(plans)
@@ -53,15 +52,19 @@ def export(
             where=str(plans),
             remedy=f"Plan with --launcher {to}, so that the search keeps to what {to} can run",
         )
-    made_for = load_space(chosen.assignment.space).launcher
-    if made_for != to:
+    own = priced_by(launcher, chosen, plan_set.workload, plan_set.cluster)
+    if chosen.assignment.space not in launcher.capabilities.spaces:
+        if own.assignment.space in launcher.capabilities.spaces:
+            words = f"with {to}'s own it takes {own.step_time_s:.1f} s a step"
+        else:
+            words = f"{to}'s own differ"
         typer.echo(
             f"note: planned in the space {chosen.assignment.space} with the overheads of "
-            f"{chosen.assignment.framework}; {to}'s own differ. Plan in one of its own spaces for "
-            "its prediction.",
+            f"{chosen.assignment.framework} ({chosen.step_time_s:.1f} s a step); {words}. Plan in "
+            "one of its own spaces for its best plan.",
             err=True,
         )
-    files = launcher.write(chosen, plan_set.workload, plan_set.cluster)
+    files = launcher.write(own, plan_set.workload, plan_set.cluster)
     if ray:
         from planner.launchers.ray_placement import ray_files
 

@@ -12,6 +12,7 @@ __all__ = [
     "get_launcher",
     "launcher_names",
     "launchers_for",
+    "priced_by",
     "with_launchers",
 ]
 
@@ -49,6 +50,27 @@ def with_launchers(plan: Plan, workload: Workload, cluster: Cluster) -> Plan:
             "lacking": {name: each for name, each in reasons.items() if each},
         }
     )
+
+
+def priced_by(launcher: Launcher, plan: Plan, workload: Workload, cluster: Cluster) -> Plan:
+    """The plan with the launcher's own overheads, in the first of its spaces that allows it.
+
+    A plan of one of its spaces comes back as it is, and so does one that none of them can price.
+    """
+    from planner.launchers.spaces import own_assignment
+    from planner.simulate.evaluate import evaluate
+
+    assignment = own_assignment(launcher, plan, workload, cluster)
+    if assignment is None:
+        return plan
+    try:
+        found = evaluate(assignment, workload, cluster)
+    except InputError:
+        return plan
+    if not found.fits:
+        return plan
+    priced = {field: getattr(found, field) for field in type(found).model_fields}
+    return plan.model_copy(update={**priced, "assignment": assignment})
 
 
 def _does_not_fit(

@@ -316,11 +316,19 @@ def omegaconf_literal(text: str) -> str:
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
+def _priced_as(launcher: Launcher, plan: Plan) -> str:
+    """Whose overheads the prediction has, where they are not the launcher's own."""
+    if plan.assignment.space in launcher.capabilities.spaces:
+        return ""
+    return f" with the overheads of {plan.assignment.framework}"
+
+
 def header(launcher: Launcher, plan: Plan, workload: Workload) -> str:
     """Comment lines that say what a written file is: safe for YAML and shell alike."""
+    priced = _priced_as(launcher, plan)
     facts = [
         f"Plan {plan.rank} for {workload.name}: {plan.placement}",
-        f"Predicted step time {plan.step_time_s:.1f} s on {plan.devices} devices",
+        f"Predicted step time {plan.step_time_s:.1f} s on {plan.devices} devices{priced}",
         f"Written for {launcher.name} ({launcher.version})",
     ]
     # Names are the user's: a line break in one must not start a line of code.

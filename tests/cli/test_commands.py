@@ -99,9 +99,9 @@ def test_export_writes_the_files_of_one_plan(plans_file: Path, tmp_path: Path) -
 
 
 def test_export_to_a_launcher_that_cannot_run_the_plan_says_why(plans_file: Path) -> None:
-    result = process("export", str(plans_file), "--to", "nemo-rl", "-o", "unused")
+    result = process("export", str(plans_file), "--to", "slime", "-o", "unused")
     assert result.returncode == 2
-    assert "nemo-rl cannot run plan 1" in result.stderr
+    assert "slime cannot run plan 1" in result.stderr
     assert "Traceback" not in result.stderr
 
 
