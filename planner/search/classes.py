@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib import import_module
 
 import numpy as np
 
@@ -297,6 +298,9 @@ class SizeSearch:
                 if key not in self._options:
                     todo.setdefault(key, (instance, scope, unit))
         with ThreadPoolExecutor(_THREADS) as threads:
+            if any(scope.placement == "free" for scope in scopes):
+                # Nearly all of these need the solver, which takes half a second to import.
+                threads.submit(import_module, "ortools.sat.python.cp_model")
             # Units of more calls, those that train, take longest.
             order = sorted(todo, key=lambda key: -len(todo[key][2].calls))
             found = {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from planner.search.placement import PlacementResult, solve_placement
 from planner.search.placement.bounds import step_bound
 from planner.search.placement.instance import compile_instance
+from planner.search.placement.reduce import below
 from planner.search.problem import PlacementProblem
 
 
@@ -21,10 +22,15 @@ def solve_variant(
 ) -> PlacementResult:
     """Plans of a class below `upper_bound_s`, or the proof that there is none.
 
-    The closed-form bound goes first: it refutes most classes in a millisecond. The result's bound
+    The closed-form bounds go first: they refute most classes in milliseconds. The result's bound
     holds for the whole class either way.
     """
-    bound_s = step_bound(compile_instance(problem)) + problem.fixed_s
+    instance = compile_instance(problem)
+    bound_s = step_bound(instance) + problem.fixed_s
+    if upper_bound_s is not None and bound_s < upper_bound_s:
+        left = below(instance, upper_bound_s - problem.fixed_s)
+        if any(len(rows) == 0 for rows in left.options):
+            bound_s = upper_bound_s
     if upper_bound_s is not None and bound_s >= upper_bound_s:
         return PlacementResult(
             solutions=(),
