@@ -12,6 +12,11 @@ from planner.workload.sampling import expected_rounds, generated_sequences, unus
 from planner.workload.tail_batching import rounds_of
 from planner.workload.turns import answers, later_prefill
 
+_PUBLISHED_AGES = (
+    "Published: up to 4 versions harmless with a decoupled objective, unbounded harmful (AReaL); "
+    "a share of half a batch no quicker than three tenths (verl)"
+)
+
 
 def workload_notes(workload: Workload, calls: tuple[Call, ...]) -> list[str]:
     """One line for each of: sampling, turns, decode mode, replay; none for plain single answers."""
@@ -36,7 +41,8 @@ def workload_notes(workload: Workload, calls: tuple[Call, ...]) -> list[str]:
         steps = math.ceil(longest / period_tokens(lengths, longest, workload.partial_rollout))
         notes.append(
             f"partial rollouts: {workload.partial_rollout:.0%} of a batch goes on in the next step "
-            f"under new weights; the longest response spans {steps} steps, whatever the staleness"
+            f"under new weights; the longest response spans {steps} steps, whatever the staleness. "
+            + _PUBLISHED_AGES
         )
     if workload.tail_batching is not None and "generate" in names:
         short, long = rounds_of(workload)

@@ -19,6 +19,8 @@ from planner.errors import InputError
 from planner.schema import Assignment, Mesh, Prediction, SearchSpace, Strategy
 from planner.simulate.evaluate import evaluate
 from planner.simulate.events.replay import simulate
+from planner.workload.lengths import expected_maximum
+from planner.workload.partial import period_tokens
 from tests.cost.training_contexts import LLAMA_8B, arrays, context, fixed, model
 
 
@@ -120,6 +122,24 @@ def test_depth_of_a_pipeline_grows_with_its_stages() -> None:
     found = call_costs(given, arrays(*stages))
     assert (np.diff(found.depth) > 0).all()
     assert np.ptp(found.useful_flop) == 0.0
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 1.0])
+def test_carrying_over_caps_a_rollout_and_conserves_its_tokens(share: float) -> None:
+    """Kimi k1.5's partial rollouts (arXiv:2501.12599): no step waits for the longest response."""
+    trainer = (0, 8, Strategy(dp=8, zero_stage=3, offload="all"))
+    engine = (0, 8, Strategy(dp=8, memory_fraction=0.5))
+    plain, partial = (
+        evaluate(laid_out(each, engine, trainer), each.workload, each.cluster).calls["generate"]
+        for each in (grpo(), grpo(partial_rollout=share))
+    )
+    lengths = grpo().workload.response_length
+    longest = float(expected_maximum(lengths, 256))
+    tokens = period_tokens(lengths, longest, share)
+    # As deep as the tokens of one step, and as much work as before.
+    assert partial.depth / plain.depth == pytest.approx(tokens / longest, rel=0.01)
+    assert partial.work_flop == pytest.approx(plain.work_flop, rel=1e-9)
+    assert partial.time_s < 0.75 * plain.time_s
 
 
 # Ring-lite -------------------------------------------------------------------------------------
