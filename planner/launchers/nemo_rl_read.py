@@ -84,6 +84,7 @@ class _NemoRl:
         )
         self.longest = s.integer("policy.max_total_sequence_length")
         reader.model("actor", "policy.model_name")
+        reader.longer("actor", "policy.hf_config_overrides.max_position_embeddings")
         workload: dict[str, Any] = {
             "name": str(s.text("checkpointing.checkpoint_dir") or "nemo-rl")[:200],
             "algorithm": name,

@@ -120,6 +120,12 @@ class Reader:
             raise InputError("no model is named", where=self.settings.where(key))
         self.models[role] = self._load(name, key)
 
+    def longer(self, role: str, key: str) -> None:
+        """The positions that the setting `key` gives the model instead of its own."""
+        positions = self.settings.optional_integer(key)
+        if positions is not None:
+            self.models[role] = self.models[role].model_copy(update={"max_position": positions})
+
     def _load(self, name: str, key: str) -> ModelSpec:
         """A model by name or path; of a path that is not here, the model that it is named after."""
         try:

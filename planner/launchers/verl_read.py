@@ -112,6 +112,7 @@ class _Verl:
         self.longest = prompt + response
         self.trainers = TrainerReader(s, reader.models, self.longest, megatron=self.megatron)
         reader.model("actor", "actor_rollout_ref.model.path")
+        reader.longer("actor", "actor_rollout_ref.model.override_config.max_position_embeddings")
         kl_weight = self._kl_weight()
         if kl_weight > 0:
             reader.models["reference"] = reader.models["actor"]

@@ -103,3 +103,14 @@ def checked(changes: dict[str, Any], *, entry: str = "", cluster: str = "h100:1x
     if entry:
         files = {"run.sh": f"python3 -m {entry} {' '.join(words)}\n"}
     return check(get_launcher("verl"), files, [], Context(parse_cluster(cluster)), search=False)
+
+
+def test_a_model_may_be_given_more_positions() -> None:
+    settings = {f"{ROOT}.model.path": "Qwen/Qwen2.5-Math-7B", "data.max_response_length": 8192}
+    positions = f"{ROOT}.model.override_config.max_position_embeddings"
+    rules = [
+        {each.rule for each in checked(settings | more).broken}
+        for more in ({}, {f"+{positions}": 32768})
+    ]
+    assert "sequence-within-model" in rules[0]
+    assert rules[1] == set()
