@@ -25,6 +25,13 @@ def list_kernel_tables() -> list[str]:
     return sorted(path.stem for path in data_path("hardware_profiles", "kernels").glob("*.npz"))
 
 
+def kernel_table_path(name: str) -> Path:
+    """The file of a table: a packaged one's name, or the path of a measured one (.npz)."""
+    if name.endswith(".npz"):
+        return Path(name)
+    return data_path("hardware_profiles", "kernels", f"{name}.npz")
+
+
 @cache
 def kernel_arrays(name: str) -> KernelArrays:
     """The arrays of a kernel table's file; read once and shared, so nobody writes to them.
@@ -33,15 +40,14 @@ def kernel_arrays(name: str) -> KernelArrays:
     Raises InputError if there is no such table or its file is broken.
     """
     if name.endswith(".npz"):
-        return _arrays_of(Path(name), "Measure the device again: rlmplan measure.")
+        return _arrays_of(kernel_table_path(name), "Measure the device again: rlmplan measure.")
     if name not in list_kernel_tables():
         raise InputError(
             f"there is no kernel table {name!r}",
             where="kernel_table",
             remedy=did_you_mean(name, list_kernel_tables()),
         )
-    path = data_path("hardware_profiles", "kernels", f"{name}.npz")
-    return _arrays_of(path, "Install the package again.")
+    return _arrays_of(kernel_table_path(name), "Install the package again.")
 
 
 def _arrays_of(path: Path, remedy: str) -> KernelArrays:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from planner.catalog.data import data_path
+from planner.catalog.kernels import kernel_table_path
 from planner.schema import Schema, SearchSpace
 from planner.simulate.instance import Instance
 
@@ -21,8 +21,8 @@ def input_hashes(instance: Instance, space: SearchSpace) -> dict[str, str]:
     }
     hashes = {name: _digest(_text(record).encode()) for name, record in records.items()}
     for table in sorted({group.device.kernel_table for group in instance.cluster.groups}):
-        path = data_path("hardware_profiles", "kernels", f"{table}.npz")
-        hashes[f"kernels:{table}"] = _digest(path.read_bytes())
+        path = kernel_table_path(table)
+        hashes[f"kernels:{path.stem}"] = _digest(path.read_bytes())
     return hashes
 
 

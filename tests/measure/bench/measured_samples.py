@@ -79,8 +79,8 @@ def facts(**changes: object) -> Facts:
         "name": "Test CPU",
         "kind": "cpu",
         "dtype_bytes": WORD,
-        "memory_bytes": 8 * 2**30,
-        "host_memory_bytes": 16 * 2**30,
+        "memory_bytes": 32 * 2**30,
+        "host_memory_bytes": 128 * 2**30,
         "node_ranks": 2,
         "source": "a test",
     }

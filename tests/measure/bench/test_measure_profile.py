@@ -19,11 +19,13 @@ from measured_samples import (
     samples,
     seconds,
 )
+from typer.testing import CliRunner
 
 from planner.catalog.hardware import device_file as shipped
 from planner.catalog.hardware import parse_cluster
 from planner.catalog.kernels import kernel_arrays
 from planner.cli.files import write_files
+from planner.cli.main import app
 from planner.cost.kernel_tables import load_kernels, table_from_arrays
 from planner.errors import InputError
 from planner.measure.bench.measure import assemble
@@ -86,6 +88,19 @@ def test_the_table_gives_back_every_measured_time(folder: Path) -> None:
         else:
             continue
         assert float(time_s) == pytest.approx(seconds(point), rel=2e-3), point.key
+
+
+def test_a_measured_machine_gets_a_plan(folder: Path) -> None:
+    problem = folder / "problem.yaml"
+    problem.write_text(
+        "algorithm: grpo\nmodels: {actor: Qwen/Qwen2.5-0.5B}\n"
+        f"cluster: {folder}/box.cluster.yaml\n"
+        "batch: {prompts: 4, samples: 2}\nprompt: {mean: 50, max: 100}\n"
+        "response: {mean: 100, max: 200}\n"
+    )
+    result = CliRunner().invoke(app, ["plan", str(problem), "--details", "0"])
+    assert result.exit_code == 0, result.output
+    assert "2 devices" in result.output
 
 
 def test_what_was_not_measured_keeps_the_other_devices_ratios() -> None:
