@@ -5,8 +5,8 @@
 
 Two processes, each on its own core or GPU. The kernels of `rlmplan measure` come first; then each
 configuration runs, with two reference kernels right before and after each step: predictions are
-scaled by what these take then over what they took among the profile's kernels, so that a change of
-the machine's load cancels. No constant is fitted to the steps.
+scaled by what these take then over what they take in the profile, so that a change of the machine's
+load cancels. No constant is fitted to the steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-_CHUNK = 40
 _GLIBC = {
     # Freed memory stays with the process, as with the caching allocators of training programs.
     "MALLOC_MMAP_THRESHOLD_": str(2**25),
@@ -70,13 +69,10 @@ def _rank(arguments: argparse.Namespace) -> None:
         began = time.time()
         path = arguments.journal if machine.rank == 0 else None
         journal = Journal(path, machine.description())
-        beside = Beside(machine)
         listed = list(points(machine.kind, GRIDS[machine.kind], node_ranks=2))
-        skipped: dict[str, str] = {}
-        for start in range(0, len(listed), _CHUNK):
-            beside.learn()
-            skipped |= run_points(machine, listed[start : start + _CHUNK], journal, budget_s=0.06)
-        beside.learn()
+        skipped = run_points(machine, listed, journal, budget_s=0.06)
+        samples = machine.from_first(journal.samples)
+        beside = Beside(machine, {one.point: one.seconds for one in samples.values()})
         _say(machine, f"profile: {len(journal.samples)} points in {time.time() - began:.0f} s")
         if skipped:
             raise SystemExit(f"not measured: {skipped}")

@@ -21,23 +21,18 @@ Drift = tuple[float, float]
 class Beside:
     """Reference kernels of this rank."""
 
-    def __init__(self, machine: Any):
+    def __init__(self, machine: Any, profile_s: Mapping[Any, float]):
+        """`profile_s`: seconds of the reference kernels in the profile."""
         self._clock = machine.clock
+        self._profile_s = profile_s
         points = {point for pair in REFERENCES.values() for point in pair}
         self._runs = {point: runner(machine, point) for point in sorted(points, key=str)}
-        self._seen: dict[Any, list[float]] = {point: [] for point in self._runs}
         self._counts = {point: self._count(run) for point, run in self._runs.items()}
 
-    def learn(self) -> None:
-        """Take the kernels' times among those of the profile."""
-        for point in self._runs:
-            self._seen[point].append(self._seconds(point))
-
     def drift(self, kind: str) -> Drift:
-        """Times now over the median among the profile: (products, everything else)."""
+        """Times now over those of the profile: (products, everything else)."""
         first, second = (
-            self._seconds(point) / statistics.median(self._seen[point])
-            for point in REFERENCES[kind]
+            self._seconds(point) / self._profile_s[point] for point in REFERENCES[kind]
         )
         return first, second
 
