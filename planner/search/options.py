@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.cost.arrays import IntArray, StrategyArrays
+from planner.cost.arrays import CallCosts, IntArray, StrategyArrays
 from planner.cost.calls import call_costs
 from planner.cost.distinct import distinct
 from planner.schema import Call, NodeGroup
@@ -225,14 +225,13 @@ def _group_rows(
     runs = np.isfinite(costs.time_s)
     keep = runs & (costs.peak_bytes <= usable) if (costs.peak_bytes[runs] <= usable).any() else runs
     strategies, priced = strategies.take(keep), len(strategies)
-    costs = costs.take(keep)
+    costs = _in_all(costs).take(keep)
     lead_rows, forward_rows, forward = _join(instance, scope, lead, others[0], group, strategies)
     other_costs = []
     for call in others:
         check()
-        other_costs.append(
-            call_costs(instance.context(call, group, scope.staleness), forward, check)
-        )
+        context = instance.context(call, group, scope.staleness)
+        other_costs.append(_in_all(call_costs(context, forward, check)))
     check()
     useful = useful_pairs(strategies, costs, other_costs, lead_rows, forward_rows, usable, check)
     lead_rows, forward_rows = lead_rows[useful], forward_rows[useful]
@@ -245,6 +244,11 @@ def _group_rows(
         return rows
     check()
     return merged(rows, relaid_rows(instance, scope, lead, strategies, costs, others, group))
+
+
+def _in_all(costs: CallCosts) -> CallCosts:
+    """The costs without their parts: nothing here reads them, and gathering them takes longest."""
+    return replace(costs, time_parts_s={}, memory_parts_bytes={})
 
 
 def _join(
