@@ -14,7 +14,8 @@ lengths of its own, 3 % noise and 10 % failures. The tuner sees measured times o
 step of the plan that it ends with over the true best, and the error of its prediction of each next
 trial; beside it Optuna's TPE without the corrected model, and the model as shipped.
 
-killed: tuners are killed at random moments until 8 trials are done; trials lost or run twice.
+killed: tuners are killed at random moments, and started again, until 8 trials are done, study after
+study; trials lost or run twice. Settings are drawn at random there, to spend the time on killing.
 """
 
 from __future__ import annotations
@@ -307,14 +308,14 @@ def killed(count: int) -> bool:
             folder = Path(name)
             (folder / "plans.json").write_text(plans().model_dump_json())
             storage = str(folder / "study.db")
-            words = [sys.executable, "-c", TUNER, str(tests), name, "8", storage]
+            words = [sys.executable, "-c", TUNER, str(tests), name, "8", storage, "random"]
             seen: set[int] = set()
             while True:
                 process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
                 assert process.stdout is not None
                 process.stdout.readline()
                 if kills < count:
-                    time.sleep(float(rng.uniform(0.0, 4.0)))
+                    time.sleep(float(rng.uniform(0.0, 5.0)))
                     if process.poll() is None:
                         os.kill(process.pid, signal.SIGKILL)
                         kills += 1
@@ -322,6 +323,7 @@ def killed(count: int) -> bool:
                 else:
                     process.wait()
                 states = trials_of(storage)
+                print(f"\r{kills} kills", end="", file=sys.stderr, flush=True)
                 lost += len(seen - states)
                 seen |= states
                 if len(states) >= 8:

@@ -26,6 +26,7 @@ from planner.cli import (
     replan,
     report,
     simulate,
+    sweep,
     tune,
     validate,
     workloads,
@@ -73,6 +74,7 @@ doctor.register(app)
 report.register(app)
 simulate.register(app)
 tune.register(app)
+sweep.register(app)
 export.register(app)
 check.register(app)
 launchers.register(app)

@@ -46,9 +46,11 @@ found = PlanSet.model_validate_json(Path(sys.argv[2], "plans.json").read_text())
 tuning_problem.plans = lambda: found
 from planner.search.tuning.loop import Budget, tune
 print("ready", flush=True)
-tune(found, task(Path(sys.argv[2]), "slow"), Budget(trials=int(sys.argv[3])), storage=sys.argv[4])
+folder, trials, storage = Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+sampler = sys.argv[5] if len(sys.argv) > 5 else "model"
+tune(found, task(folder, "slow"), Budget(trials=trials), storage=storage, sampler=sampler)
 """
-"""Arguments: folder of this file, folder of plans.json, trials, storage. Says "ready"."""
+"""Arguments: folder of this file, folder of plans.json, trials, storage, sampler. Says "ready"."""
 
 
 @lru_cache(maxsize=1)
