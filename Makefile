@@ -38,7 +38,8 @@ wheel-check: $(VENV)/.installed
 		$(CURDIR)/examples/grpo-qwen2.5-7b-1x8-h100.yaml --details 0
 
 # Exported files against the launchers' own parsers and checks, in an environment of its own.
-# NEMO_RL_CHECKOUT adds the one that no package index has; slime is held against its flags.
+# NEMO_RL_CHECKOUT, PRIME_RL_CHECKOUT and ROLL_CHECKOUT add those that no package index has; slime is
+# held against its flags.
 test-launchers: $(VENV)/.installed
 	PYTHON=$(PYTHON) tools/launcher_env.sh .launcher-venv
 	RLMPLAN_LAUNCHER_PYTHON=$(CURDIR)/.launcher-venv/bin/python \
