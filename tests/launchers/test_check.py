@@ -193,9 +193,10 @@ def test_host_memory_that_offloading_exceeds_is_a_shortage(tmp_path: Any) -> Non
 
 
 def test_what_does_not_enter_is_listed_with_the_reason() -> None:
-    report = run({f"{ROOT}.model.lora_rank": 32, "trainer.logger": "console", f"+{ROOT}.x": 1})
+    offload = f"{ROOT}.model.enable_activation_offload"
+    report = run({offload: "true", "trainer.logger": "console", f"+{ROOT}.x": 1})
     reasons = {each.key: each.reason for each in report.ignored}
-    assert "LoRA" in reasons[f"{ROOT}.model.lora_rank"]
+    assert "not priced" in reasons[offload]
     assert reasons["trainer.logger"] == "no influence on the plan"
     assert "no such key" in reasons[f"{ROOT}.x"]
     assert report.verdict == "fits"  # Hydra takes a key after a plus
