@@ -297,4 +297,23 @@ MORE_REPORTS: dict[str, Report] = {
         },
         runs=True,
     ),
+    "four-and-four-on-four-devices": Report(
+        "inclusionAI/AReaL#409",
+        "areal",
+        "a100-80-sxm:1x4",
+        {
+            # sglang.d4p1t1+d4p1t1, as release 1.0 spells it.
+            "rollout.backend": "sglang:d4p1t1",
+            "actor.backend": "fsdp:d4p1t1",
+            "actor.path": "Qwen/Qwen2.5-1.5B",
+            "actor.mb_spec.max_tokens_per_mb": 10240,
+            "train_dataset.batch_size": 64,
+            "gconfig.n_samples": 4,
+            "gconfig.max_new_tokens": 1024,
+            "cluster.n_nodes": 1,
+            "cluster.n_gpus_per_node": 4,
+        },
+        rules=frozenset({"devices-within-cluster"}),
+        remedy={"rollout.backend": "sglang:d2p1t1", "actor.backend": "fsdp:d2p1t1"},
+    ),
 }

@@ -29,8 +29,6 @@ class Report:
     runs: bool = False
     remedy: dict[str, Any] = field(default_factory=dict)
     faster: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    """Words that the assumptions must have."""
     device_memory_gib: int | None = None
     host_memory_gib: int | None = None
     models: dict[str, str] = field(default_factory=dict)
@@ -57,6 +55,14 @@ class Report:
                     place = place.setdefault(section, {})
                 place[last] = value
             return {"config.yaml": yaml.safe_dump(nested)}
+        if self.launcher == "areal":
+            import yaml
+
+            sections: dict[str, Any] = {}
+            for key, value in self.settings.items():
+                section, _, last = key.partition(".")
+                sections.setdefault(section, {})[last] = value
+            return {"areal.yaml": yaml.safe_dump(sections)}
         if self.launcher == "trl":
             import yaml
 

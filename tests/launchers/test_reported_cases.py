@@ -65,6 +65,18 @@ def test_the_known_remedy_removes_the_cause(name: str) -> None:
     assert not report.rules & {each.rule for each in found.broken}
 
 
+@pytest.mark.parametrize("name", [name for name, report in ALL.items() if report.faster])
+def test_what_the_thread_proposes_is_faster(name: str) -> None:
+    """By tokens a second, since a proposal may change the batch to suit its devices."""
+    report = ALL[name]
+    rates = []
+    for settings in (report.settings, report.settings | report.faster):
+        found = run(replace(report, settings=settings))
+        assert found.prediction is not None
+        rates.append(found.workload.sequences_per_step / found.prediction.step_time_s)
+    assert rates[1] > rates[0]
+
+
 def test_memory_falls_with_more_devices() -> None:
     """A plan that fits two devices fits eight (verl-project/verl#2820 reported the opposite)."""
     base = REPORTS["host-memory-of-offloading"]
