@@ -302,6 +302,8 @@ def killed(count: int) -> bool:
     from tuning_problem import TUNER, plans, ran
 
     rng = np.random.default_rng(0)
+    window_s = undisturbed_s(tests, TUNER, plans().model_dump_json())
+    print(f"kills within {window_s:.1f} s, in which a tuner left alone does two trials")
     lost = repeated = kills = finished = 0
     while kills < count:
         with tempfile.TemporaryDirectory() as name:
@@ -315,7 +317,7 @@ def killed(count: int) -> bool:
                 assert process.stdout is not None
                 process.stdout.readline()
                 if kills < count:
-                    time.sleep(float(rng.uniform(0.0, 5.0)))
+                    time.sleep(float(rng.uniform(0.0, window_s)))
                     if process.poll() is None:
                         os.kill(process.pid, signal.SIGKILL)
                         kills += 1
@@ -333,6 +335,19 @@ def killed(count: int) -> bool:
             finished += len(states)
             print(f"{kills} kills: {finished} trials, {lost} lost, {repeated} repeated", flush=True)
     return lost == 0 and repeated == 0
+
+
+def undisturbed_s(tests: Path, tuner: str, plan_set: str) -> float:
+    """Seconds from "ready" to the end of a tuner that does two trials, on this machine now."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name, "plans.json").write_text(plan_set)
+        words = [sys.executable, "-c", tuner, str(tests), name, "2", f"{name}/s.db", "random"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            begin = time.monotonic()
+            process.wait()
+            return time.monotonic() - begin
 
 
 def trials_of(storage: str) -> set[int]:
