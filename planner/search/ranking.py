@@ -25,6 +25,7 @@ TIE_ERROR_SHARE = 0.5
 this share of its relative error."""
 _VARIANTS_OF_UNIT = 8
 """Other layouts of each unit that are tried around the best plan of a class."""
+_ROUNDING = 1e-9
 _SIMPLER_WITHIN = 0.004
 """Of plans this close, relative, the one with the fewest kinds of parallelism comes first."""
 
@@ -123,7 +124,8 @@ def _simplest_first(ordered: list[Plan], goal: Goal, bound: float, gap: float) -
     """
     best = goal.score(ordered[0])
     limit = best * (1 + _SIMPLER_WITHIN)
-    if bound >= best * (1 - gap):
+    # The bound may be exactly this far from the best, and rounding must not undo the proof.
+    if bound >= best * (1 - gap) * (1 - _ROUNDING):
         limit = min(limit, bound / (1 - gap))
     near = [each for each in ordered if goal.score(each) <= max(limit, best)]
     leader = min(near, key=lambda each: (_complexity(each), goal.score(each)))
