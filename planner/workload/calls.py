@@ -22,16 +22,25 @@ ENVIRONMENT = "environment"
 Output = Literal["tokens", "logprobs", "values", "rewards", "loss"]
 
 
+class MissingRoleError(InputError):
+    """The algorithm cannot do without a model in the role `role`."""
+
+    def __init__(self, algorithm: str, role: str):
+        self.role = role
+        super().__init__(
+            f"{algorithm} needs a model in the role {role!r}",
+            where="models",
+            remedy=f"Add `{role}` (on the command line {option_of(role)}).",
+        )
+
+
 def check_roles(workload: Workload, *, needs: Sequence[str], may_have: Sequence[str]) -> None:
-    """Raise InputError unless the workload's models are exactly those that the algorithm knows."""
+    """Raise InputError unless the workload's models are exactly those that the algorithm knows;
+    MissingRoleError where one is missing."""
     name = workload.algorithm
     for role in needs:
         if role not in workload.models:
-            raise InputError(
-                f"{name} needs a model in the role {role!r}",
-                where="models",
-                remedy=f"Add `{role}` (on the command line {option_of(role)}).",
-            )
+            raise MissingRoleError(name, role)
     for role in workload.models:
         if role not in (*needs, *may_have):
             known = ", ".join((*needs, *may_have))
