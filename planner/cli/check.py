@@ -180,7 +180,11 @@ def read_configuration(paths: list[Path]) -> dict[str, str]:
     files: dict[str, str] = {}
     for path in paths:
         if path.is_dir():
-            inside = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
+            inside = sorted(
+                each
+                for each in path.iterdir()
+                if each.suffix in _SUFFIXES and not _is_list_of_changes(each)
+            )
             if not inside:
                 raise InputError(
                     f"the folder has no file that ends in {', '.join(_SUFFIXES)}",
@@ -197,6 +201,16 @@ def read_configuration(paths: list[Path]) -> dict[str, str]:
                 files |= _named(each, text, files)
             files[str(each)] = text
     return files
+
+
+def _is_list_of_changes(path: Path) -> bool:
+    """Whether `--output` wrote it: a comparison for people, in no launcher's syntax."""
+    from planner.catalog.data import read_text
+
+    if path.name != _CHANGES_FILE:
+        return False
+    lines = read_text(path, _LIMIT_BYTES).splitlines()
+    return all(line.startswith(("- ", "+ ", "# ")) for line in lines)
 
 
 def _named(script: Path, text: str, known: dict[str, str]) -> dict[str, str]:

@@ -93,7 +93,10 @@ def check(
         call_changes=_call_changes(read.assignment, prediction, best),
         ignored=tuple(
             IgnoredSetting(
-                key=each.key, value=_text(each.value), where=each.where, reason=each.reason
+                key=each.key,
+                value=_text(each.value)[:_SHOWN_CHARACTERS],
+                where=each.where,
+                reason=each.reason,
             )
             for each in read.not_understood
         ),
@@ -294,7 +297,7 @@ def _text(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(getattr(value, "text", value))[:_SHOWN_CHARACTERS]
+    return str(getattr(value, "text", value))
 
 
 def _call_changes(

@@ -144,7 +144,11 @@ def _device_shortages(prediction: Prediction) -> list[MemoryShortage]:
             over = call.memory_bytes["total"] - call.memory_bytes["capacity"]
             found.append(
                 MemoryShortage(
-                    call=name, short_bytes=float(max(over, 1)), largest=_largest(call.memory_bytes)
+                    call=name,
+                    short_bytes=float(max(over, 1)),
+                    needed_bytes=float(call.memory_bytes["total"]),
+                    room_bytes=float(call.memory_bytes["capacity"]),
+                    largest=_largest(call.memory_bytes),
                 )
             )
     return found
@@ -173,6 +177,8 @@ def _engine_shortages(
                 MemoryShortage(
                     call=name,
                     short_bytes=float(max(1.0, weights - limit)),
+                    needed_bytes=weights,
+                    room_bytes=float(limit),
                     largest=_largest(parts),
                 )
             )
@@ -187,4 +193,13 @@ def _host_shortages(
     if found is None:
         return []
     short, here = found
-    return [MemoryShortage(call="host memory", short_bytes=short, largest=_largest(here))]
+    needed = sum(here.values())
+    return [
+        MemoryShortage(
+            call="host memory",
+            short_bytes=short,
+            needed_bytes=needed,
+            room_bytes=needed - short,
+            largest=_largest(here),
+        )
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -88,7 +90,9 @@ def _shortages(report: CheckReport) -> Text:
             f"{name.replace('_', ' ')} {size / GIB:.1f}" for name, size in each.largest
         )
         where = "of a node" if each.call == "host memory" else "on a device"
-        text.append(f"  {each.call}: {each.short_bytes / GIB:.1f} GiB {where}; {items} GiB\n")
+        need = f"{each.needed_bytes / GIB:.1f} of {each.room_bytes / GIB:.1f}"
+        over = f"{each.short_bytes / GIB:.1f} GiB too much {where} ({need})"
+        text.append(f"  {each.call}: {over}; {items} GiB\n")
         if each.cause:
             text.append(f"    {each.cause}\n")
     return text
@@ -142,13 +146,26 @@ def _largest(parts: dict[str, float], unit: float, name: str) -> str:
 
 
 def _remedies(report: CheckReport) -> Text:
-    text = Text(no_wrap=True, overflow="ignore")
+    text = Text(no_wrap=True, overflow="ignore")  # to be copied: broken between settings only
     runs = report.verdict != "will not run"
     title = "One change that helps" if runs else "One change after which it fits"
     text.append(f"{title}\n", style="bold")
     for each in report.remedies:
-        text.append(f"  {' '.join(each.settings)}\n    {_effect(report, each)}\n")
+        text.append("".join(f"  {line}\n" for line in _lines(each.settings, " ", WIDTH - 2)))
+        effect = _lines(_effect(report, each).split(" "), " ", WIDTH - 4)
+        text.append("".join(f"    {line}\n" for line in effect))
     return text
+
+
+def _lines(words: Iterable[str], between: str, width: int) -> list[str]:
+    """Lines of at most `width`; a word that is longer has a line of its own, and stays whole."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + len(between) + len(word) <= width:
+            lines[-1] += between + word
+        else:
+            lines.append(word)
+    return lines
 
 
 def _effect(report: CheckReport, change: OneChange) -> str:

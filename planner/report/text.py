@@ -31,12 +31,15 @@ def render_plan_set(plan_set: PlanSet, *, details: int = 3) -> RenderableType:
 
 
 def to_text(renderable: RenderableType, *, width: int = WIDTH) -> str:
-    """Plain text of a renderable, no colours, at most `width` columns, no two empty lines."""
+    """Plain text of a renderable, no colours, at most `width` columns, no two empty lines.
+
+    Text that must not be broken (`no_wrap`, `overflow="ignore"`) may be wider: it is never cut.
+    """
     console = Console(
         width=width, color_system=None, force_terminal=False, highlight=False, markup=False
     )
     with console.capture() as capture:
-        console.print(renderable)
+        console.print(renderable, crop=False)
     lines = [line.rstrip() for line in capture.get().splitlines()]
     kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
     while kept and not kept[-1]:

@@ -37,6 +37,10 @@ class MemoryShortage(Schema):
     """The call; "host memory" when it is the node's that is short."""
     short_bytes: NonNegativeFloat
     """Bytes missing on the fullest device (or node)."""
+    needed_bytes: NonNegativeFloat
+    """Bytes that the call needs there (of an engine without room for a sequence: before any)."""
+    room_bytes: NonNegativeFloat
+    """Bytes that it may use there."""
     largest: tuple[tuple[str, int], ...]
     """The largest items, bytes, largest first."""
     cause: str = ""

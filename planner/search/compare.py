@@ -39,7 +39,8 @@ def compare(left: Compared, right: Compared) -> Comparison:
     costs = [side.cost_per_billion_tokens_usd for side in sides]
     cost_ratio = costs[1] / costs[0] if costs[0] and costs[1] else None
     differs = _workload_differs(left.workload, right.workload)
-    tie = not differs and _within_error(left, right, speedup)
+    run = all(side.fits and not side.broken for side in sides)
+    tie = run and not differs and _within_error(left, right, speedup)
     pairs = _pairs(left.plan, right.plan)
     return Comparison(
         left=sides[0],
@@ -158,7 +159,9 @@ def _verdict(
     pairs: tuple[CallPair, ...],
 ) -> str:
     unfit = [side.name for side in sides if not side.fits or side.broken]
-    first = f"{' and '.join(unfit)} cannot run as it is" if unfit else ""
+    if unfit:
+        names = " and ".join(dict.fromkeys(unfit))
+        return f"{names} cannot run as it is, so neither speed nor cost is compared"
     ahead, behind = (sides[1], sides[0]) if speedup >= 1 else (sides[0], sides[1])
     by = max(speedup, 1 / speedup)
     if tie:
@@ -176,7 +179,7 @@ def _verdict(
                 if side.staleness
                 else f"; in {side.name} calls wait for each other"
             )
-        return "; ".join(each for each in (first, words) if each)
+        return words
     slower_s = max(side.step_time_s for side in sides)
     moved = [
         (pair.right_s - pair.left_s, pair.call)
@@ -190,4 +193,4 @@ def _verdict(
         words += "; from left to right " + ", ".join(
             f"{call} {delta:+.1f} s" for delta, call in moved[:3]
         )
-    return "; ".join(each for each in (first, words) if each)
+    return words

@@ -219,7 +219,8 @@ def _allowed_values(
                 f"between {low} and {high}" if low < high else f"{low}",
             )
         else:
-            allowed, text = np.isin(array, codes), f"one of {', '.join(map(str, options))}"
+            words = ", ".join(map(str, options))
+            allowed, text = np.isin(array, codes), f"one of {words}" if len(options) > 1 else words
         checks.append((field, f"{field} is not {text}", allowed, f"Use {text}"))
     if kind != "generate":
         split = strategies.first_stage_layers + strategies.last_stage_layers > 0

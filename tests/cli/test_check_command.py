@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from planner.catalog.presets import preset_content
 from planner.cli.main import app
 from planner.errors import InputError
+from planner.report.check import render_check
+from planner.report.text import to_text
 from planner.schema.check import CheckReport
 
 SCRIPT = """#!/bin/bash
@@ -118,11 +120,42 @@ def test_the_best_plan_is_written_as_files_that_check_reads(script: Path, tmp_pa
     changes = (out / "changes.txt").read_text().splitlines()
     assert f"- {TP}=8" in changes
     assert any(line.startswith(f"+ {TP}=") for line in changes)
-    code, text = run(out / "run.sh", "--no-search", "--json")
-    again = CheckReport.model_validate(json.loads(text), strict=False).prediction
-    assert code == 0
-    assert again is not None
-    assert again.step_time_s == pytest.approx(best.step_time_s, rel=0.02)
+    for written in (out / "run.sh", out):
+        code, text = run(written, "--no-search", "--json")
+        again = CheckReport.model_validate(json.loads(text), strict=False).prediction
+        assert code == 0
+        assert again is not None
+        assert again.step_time_s == pytest.approx(best.step_time_s, rel=0.02)
+
+
+def test_a_file_of_settings_is_read_whatever_its_name(script: Path) -> None:
+    (script.parent / "changes.txt").write_text("nosuch.key=3\n")
+    assert run(script.parent, "--no-search")[0] == 1
+
+
+def test_settings_to_copy_are_never_cut(script: Path) -> None:
+    """One change may be of many settings: lines break between them, and nowhere else."""
+    _, text = run(script, "--no-search", "--json")
+    report = CheckReport.model_validate(json.loads(text), strict=False)
+    settings = (*(f"actor_rollout_ref.actor.tokens_{n}=16896" for n in range(5)), "x" * 150, "b=2")
+    change = report.remedies[0].model_copy(update={"settings": settings})
+    lines = to_text(render_check(report.model_copy(update={"remedies": (change,)}))).splitlines()
+    start = lines.index("One change that helps") + 1
+    words = " ".join(lines[start:]).split()
+    assert words[: len(settings)] == list(settings)
+    assert all(len(line) <= 100 for line in lines[start:] if settings[-2] not in line)
+
+
+def test_memory_that_is_short_is_told_from_the_total(script: Path) -> None:
+    arguments = ("--no-search", "--set", "actor_rollout_ref.rollout.gpu_memory_utilization=0.95")
+    report = CheckReport.model_validate(
+        json.loads(run(script, *arguments, "--json")[1]), strict=False
+    )
+    (short,) = report.shortages
+    assert short.needed_bytes - short.room_bytes == pytest.approx(short.short_bytes)
+    need, room = short.needed_bytes / 2**30, short.room_bytes / 2**30
+    over = f"generate: {need - room:.1f} GiB too much on a device ({need:.1f} of {room:.1f});"
+    assert over in run(script, *arguments)[1]
 
 
 def test_nothing_is_written_without_a_search(script: Path, tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def case_with(build: Callable[[], Case], *, staleness: int | None = None, **chan
 REFUSED = {
     "engine degrees": (
         lambda: case_with(verl_fsdp_colocated, generate={"pp": 2, "dp": 4}),
-        "pp is not one of 1",
+        "pp is not 1. Use 1.",
     ),
     "engine experts": (
         lambda: case_with(verl_megatron_colocated, generate={"tp": 2, "ep": 4, "dp": 16}),

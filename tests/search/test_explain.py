@@ -147,3 +147,16 @@ def test_workloads_that_differ_are_named(plans: PlanSet) -> None:
     )
     assert found.workload_differs == ("prompts_per_step",)
     assert not found.tie
+
+
+def test_no_speed_is_compared_with_a_plan_that_cannot_run(plans: PlanSet) -> None:
+    plan = plans.plans[0]
+    good = Compared("good", plan, plans.workload, plans.cluster)
+    for bad in (
+        Compared("bad", plan.model_copy(update={"fits": False}), plans.workload, plans.cluster),
+        Compared("bad", plan, plans.workload, plans.cluster, ("tp is not 1",)),
+    ):
+        for found in (compare(good, bad), compare(bad, good)):
+            assert found.verdict.startswith("bad cannot run as it is")
+            assert not any(word in found.verdict for word in ("fast as", "faster", "costs"))
+            assert not found.tie
