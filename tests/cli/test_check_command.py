@@ -15,7 +15,7 @@ from planner.cli.main import app
 from planner.errors import InputError
 from planner.report.check import render_check
 from planner.report.text import to_text
-from planner.schema.check import CheckReport
+from planner.schema.check import CheckReport, OneChange
 
 SCRIPT = """#!/bin/bash
 TP=2
@@ -138,7 +138,7 @@ def test_settings_to_copy_are_never_cut(script: Path) -> None:
     _, text = run(script, "--no-search", "--json")
     report = CheckReport.model_validate(json.loads(text), strict=False)
     settings = (*(f"actor_rollout_ref.actor.tokens_{n}=16896" for n in range(5)), "x" * 150, "b=2")
-    change = report.remedies[0].model_copy(update={"settings": settings})
+    change = OneChange(settings=settings, meaning="a change", step_time_s=1.0, verdict="fits")
     lines = to_text(render_check(report.model_copy(update={"remedies": (change,)}))).splitlines()
     start = lines.index("One change that helps") + 1
     words = " ".join(lines[start:]).split()
