@@ -97,11 +97,23 @@ def check(
                 value=_text(each.value)[:_SHOWN_CHARACTERS],
                 where=each.where,
                 reason=each.reason,
+                unknown=each.unknown,
             )
             for each in read.not_understood
         ),
-        notes=(*read.notes, *read.cluster.assumptions),
+        notes=(*_idle(read, context), *read.notes, *read.cluster.assumptions),
     )
+
+
+def _idle(read: ReadConfig, context: Context) -> list[str]:
+    """That the configuration uses fewer devices than it was given, if so."""
+    used, given = read.cluster.devices, context.cluster.groups[0].devices
+    if used >= given:
+        return []
+    return [
+        f"it uses {used} of the {given} devices given: the others stay idle, and the best plan "
+        "is one for the devices that it uses"
+    ]
 
 
 def _instance(read: ReadConfig, assignment: Assignment | None = None) -> Instance:

@@ -141,13 +141,15 @@ def _device_shortages(prediction: Prediction) -> list[MemoryShortage]:
     found = []
     for name, call in prediction.calls.items():
         if call.memory_verdict == "does not fit":
-            over = call.memory_bytes["total"] - call.memory_bytes["capacity"]
+            need, room = call.memory_bytes["total"], float(call.memory_bytes["capacity"])
+            if call.kind == "generate":  # as it is judged above: engines may take the reserve
+                need, room = need - call.memory_bytes["reserve"], _ENGINE_SHARE * room
             found.append(
                 MemoryShortage(
                     call=name,
-                    short_bytes=float(max(over, 1)),
-                    needed_bytes=float(call.memory_bytes["total"]),
-                    room_bytes=float(call.memory_bytes["capacity"]),
+                    short_bytes=float(max(need - room, 1)),
+                    needed_bytes=float(need),
+                    room_bytes=room,
                     largest=_largest(call.memory_bytes),
                 )
             )

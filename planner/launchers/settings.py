@@ -37,6 +37,8 @@ class NotUnderstood:
     where: str
     reason: str
     """Why: the launcher has no such key, or the planner does not model it."""
+    unknown: bool = False
+    """The launcher has no such key, and was not told to take it."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,8 @@ class Settings:
                 else:
                     hint = "" if item.added else _near_keys(key, self.keys)
                     reason = f"the launcher has no such key ({self.keys.source}). {hint}".strip()
-                found.append(NotUnderstood(key, item.value, item.where, reason))
+                unknown = not item.added and not self.keys.knows(key)
+                found.append(NotUnderstood(key, item.value, item.where, reason, unknown))
         return tuple(found)
 
     def unknown_keys(self) -> tuple[Given, ...]:

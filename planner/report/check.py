@@ -12,7 +12,7 @@ from rich.text import Text
 from planner.report.text import WIDTH, degrees, knobs
 from planner.report.units import GIB, seconds, short
 from planner.schema import CallPrediction
-from planner.schema.check import CallChange, CheckReport, OneChange
+from planner.schema.check import CallChange, CheckReport, IgnoredSetting, OneChange
 
 _SHOWN_PARTS = 3
 
@@ -22,6 +22,11 @@ def render_check(report: CheckReport) -> RenderableType:
     parts: list[RenderableType] = [_title(report)]
     if report.broken:
         parts.append(_broken(report))
+    refused = {key for each in report.broken for key in each.keys}
+    unknown = [each for each in report.ignored if each.unknown and each.key not in refused]
+    others = [each for each in report.ignored if not each.unknown]
+    if unknown:
+        parts.append(_ignored("Settings that the launcher does not have", unknown))
     if report.shortages:
         parts.append(_shortages(report))
     if report.prediction is not None:
@@ -29,8 +34,8 @@ def render_check(report: CheckReport) -> RenderableType:
     if report.remedies:
         parts.append(_remedies(report))
     parts += [_best(report), _setting_changes(report)]
-    if report.ignored:
-        parts.append(_ignored(report))
+    if others:
+        parts.append(_ignored("Settings that do not enter the prediction", others))
     if report.notes:
         parts.append(_list("Assumed", report.notes))
     return Group(*parts)
@@ -212,11 +217,11 @@ def _setting_changes(report: CheckReport) -> Text:
     return text
 
 
-def _ignored(report: CheckReport) -> Text:
+def _ignored(title: str, settings: list[IgnoredSetting]) -> Text:
     text = Text()
-    text.append("Settings that do not enter the prediction\n", style="bold")
+    text.append(f"{title}\n", style="bold")
     by_reason: dict[str, list[str]] = {}
-    for each in report.ignored:
+    for each in settings:
         by_reason.setdefault(each.reason, []).append(each.key)
     for reason, keys in by_reason.items():
         text.append(f"  {reason.rstrip('.')}: {', '.join(keys)}\n")

@@ -95,6 +95,8 @@ class IgnoredSetting(Schema):
     """The file or option."""
     reason: str
     """Why."""
+    unknown: bool = False
+    """The launcher has no such key: most likely it is misspelt."""
 
 
 class CheckReport(Schema):

@@ -15,7 +15,7 @@ from planner.cli.main import app
 from planner.errors import InputError
 from planner.report.check import render_check
 from planner.report.text import to_text
-from planner.schema.check import CheckReport, OneChange
+from planner.schema.check import CheckReport, IgnoredSetting, OneChange
 
 SCRIPT = """#!/bin/bash
 TP=2
@@ -183,3 +183,31 @@ def test_a_preset_gives_the_mean_lengths(script: Path) -> None:
     content = preset_content("grpo")
     assert report.workload.response_length.mean_tokens == content["response"]["mean"]
     assert "mean response" not in " ".join(report.notes)
+
+
+def test_a_misspelt_setting_is_a_problem_at_the_top_and_said_once(script: Path) -> None:
+    wrong = "actor_rollout_ref.rollout.gpu_memory_utilisation"
+    code, text = run(script, "--no-search", "--set", f"{wrong}=0.6")
+    assert code == 1
+    top, _, rest = text.partition("Settings that do not enter the prediction")
+    head = " ".join(top.partition("where the time goes")[0].split())
+    assert f"no setting {wrong}. Did you mean {wrong.replace('isation', 'ization')}?" in head
+    assert wrong not in rest
+
+
+def test_a_setting_that_a_lenient_launcher_drops_is_at_the_top_too(script: Path) -> None:
+    _, text = run(script, "--no-search", "--json")
+    report = CheckReport.model_validate(json.loads(text), strict=False)
+    lost = IgnoredSetting(
+        key="a.bb", value="1", where="f", reason="Did you mean a.b?", unknown=True
+    )
+    shown = to_text(render_check(report.model_copy(update={"ignored": (lost, *report.ignored)})))
+    top, _, rest = shown.partition("where the time goes")
+    assert "Settings that the launcher does not have\n  Did you mean a.b?: a.bb" in top
+    assert "a.bb" not in rest
+
+
+def test_devices_that_stay_idle_are_counted(script: Path) -> None:
+    words = "it uses 8 of the 16 devices given"
+    assert words in run(script, "--no-search", "--cluster", "h100:2x8")[1]
+    assert "devices given" not in run(script, "--no-search")[1]

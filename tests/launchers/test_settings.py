@@ -55,6 +55,7 @@ def test_what_is_not_read_is_listed_with_the_reason() -> None:
     assert "no such key" in reasons["a.nn"]
     assert "a.n" in reasons["a.nn"]
     assert [each.key for each in found.unknown_keys()] == ["a.nn"]
+    assert [each.key for each in found.not_understood() if each.unknown] == ["a.nn"]
 
 
 def test_a_known_key_that_is_not_priced_is_listed_unless_harmless() -> None:
