@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.launchers import launcher_names
+
 pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +24,7 @@ SMALL = "examples/grpo-qwen2.5-7b-1x8-h100.yaml"
 STANDS_FOR = {"FILE": EXAMPLE}
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
+TITLE = re.compile(r'title="(?P<name>[\w.-]+\.yaml)"')
 TIMEOUT_S = 300
 
 
@@ -87,10 +90,34 @@ def test_commands_run(page: Path, folder: Path) -> None:
         made = _run(f"rlmplan plan {EXAMPLE} --output out --details 0", folder, environment)
         assert made.returncode == 0, made.stderr
         shutil.copy(folder / "out" / "plans.json", folder / "plans.json")
+    for block in FENCE.finditer(page.read_text()):
+        titled = TITLE.search(block["info"])
+        if titled is not None:  # a file that the page has the reader write
+            (folder / titled["name"]).write_text(block["body"])
     for command in commands(page):
         text = " ".join(STANDS_FOR.get(word, word) for word in command.text.split(" "))
         done = _run(text, folder, environment)
         assert done.returncode == command.code, f"{text}\n{done.stdout}\n{done.stderr}"
+    if page.name.startswith("howto-"):
+        _check_launcher_page(page, folder, environment)
+
+
+def _check_launcher_page(page: Path, folder: Path, environment: dict[str, str]) -> None:
+    """The files that the page names are those that its commands wrote, and all of them; the value
+    that it gives to `check --set` is one that can be given."""
+    text = page.read_text()
+    name = page.stem.removeprefix("howto-")
+    written = folder / f"out-{name}" / "plan-1" / name
+    paths = re.findall(r"\bout\S*?/[\w./-]+\w", text)
+    assert any(path.endswith(".sh") for path in paths)
+    for path in paths:
+        assert (folder / path).exists(), path
+    for file in written.iterdir():
+        assert f"`{file.name}`" in text
+    checked = next(each.text for each in commands(page) if each.text.startswith("rlmplan check"))
+    (setting,) = re.findall(r"--set '[^']*'", text)
+    done = _run(f"{checked} {setting}", folder, environment)
+    assert done.returncode in (0, 1), done.stderr  # 1: it will not run; a wrong setting is 2
 
 
 def test_the_tutorial_s_problem_is_the_one_that_it_shows() -> None:
@@ -106,4 +133,5 @@ def test_the_tutorial_s_problem_is_the_one_that_it_shows() -> None:
 
 
 def test_pages_have_commands() -> None:
-    assert {"README.md", "tutorial.md", "howto-verl.md"} <= {page.name for page in WITH_COMMANDS}
+    launchers = {f"howto-{name}.md" for name in launcher_names()}
+    assert {"README.md", "tutorial.md", *launchers} <= {page.name for page in WITH_COMMANDS}
