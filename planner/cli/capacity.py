@@ -55,7 +55,10 @@ def capacity(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> None:
-    """Say how many of which devices a run needs within a time or a budget, and what it costs."""
+    """Say how many of which devices a run needs within a time or a budget, and what it costs.
+
+    Beyond one node, clusters are searched in whole nodes. Exit code 3: nothing meets the limits.
+    """
     from planner.api import capacity as find_capacity
     from planner.catalog.hardware import parse_cluster
     from planner.catalog.workloads import problem_from
@@ -100,11 +103,13 @@ def capacity(
     )
     if json:
         typer.echo(found.model_dump_json(indent=2))
-        return
-    from planner.cli.screen import show
-    from planner.report.capacity import render_capacity
+    else:
+        from planner.cli.screen import show
+        from planner.report.capacity import render_capacity
 
-    show(render_capacity(found))
+        show(render_capacity(found))
+    if not any(choice.meets for choice in found.choices):
+        raise typer.Exit(3)  # as InfeasibleError: well asked, and nothing does it
 
 
 def _duration_s(text: str) -> float:

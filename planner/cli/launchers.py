@@ -24,23 +24,30 @@ def launchers(
 
         typer.echo(dumps(as_data(), indent=2))
         return
+    from shutil import get_terminal_size
+
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     from planner.report.text import WIDTH, to_text
 
     about = as_data()
-    table = Table(box=None, width=WIDTH, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("strategy", ratio=3)
+    width = min(WIDTH, get_terminal_size((WIDTH, 24)).columns)
+    table = Table(box=None, width=width, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("strategy", ratio=3, overflow="fold")
     for name in launcher_names():
-        table.add_column(name, ratio=1)
+        table.add_column(name, ratio=1, overflow="fold")
     for row in rows():
         # Settings are long: --json and docs/launchers.md name them.
         table.add_row(
             row[0], *("own" if cell.startswith("own") else cell or "-" for cell in row[1:])
         )
-    table.add_row("algorithms", *(", ".join(about[name]["algorithms"]) for name in about))
-    typer.echo(to_text(table), nl=False)
-    typer.echo(
-        "yes, up to N: plans may use it; own: the launcher has it, plans do not use it\n"
+    algorithms = Text("\nalgorithms\n")
+    for name in about:
+        algorithms.append(f"  {name}: {', '.join(about[name]['algorithms'])}\n")
+    algorithms.append(
+        "\nyes, up to N: plans may use it; own: the launcher has it, plans do not use it\n"
         "(--json names the setting)"
     )
+    typer.echo(to_text(Group(table, algorithms), width=width), nl=False)

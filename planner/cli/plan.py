@@ -126,7 +126,7 @@ def plan(
     html: Annotated[
         Path | None,
         typer.Option(
-            help="File for the report as one HTML page (needs rlmplan[report]).",
+            help="File for the report as one HTML page (needs rlmplan\\[report]).",
             rich_help_panel=OUTPUT,
         ),
     ] = None,

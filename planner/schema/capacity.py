@@ -45,7 +45,7 @@ class Capacity(Schema):
     """US dollars that it may cost."""
     choices: tuple[CapacityChoice, ...]
     """Best first: those that meet the limits, the cheapest first (with a budget and no deadline
-    the fastest), then the others, the nearest first."""
+    the fastest; those without a price last, kind by kind), then the others, the nearest first."""
     verdict: str
     """The answer in a sentence."""
     without_plan: tuple[str, ...]

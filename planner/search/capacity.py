@@ -26,13 +26,23 @@ def choose(
 
     Of a size the fastest plan is also the cheapest that reserves all of it, so the best point is
     the best answer among these sizes. With a deadline the cheapest that meets it comes first, with
-    a budget alone the fastest, with neither the knee's rule: least time x cost. Where a device of
-    some cluster has no price, device-hours stand for money.
+    a budget alone the fastest, with neither the knee's rule: least time x cost. Choices without a
+    price come after those with one, in the order of the fronts: device-hours stand for money among
+    those of one kind of devices, and are never compared between kinds.
 
     Raises InputError for a budget that no price speaks of.
     """
     found = [_choice(front, point, steps) for front in fronts for point in front.points]
-    priced = all(choice.cost_usd is not None for choice in found)
+    devices = {
+        front.cluster.name: tuple(group.device.id for group in front.cluster.groups)
+        for front in fronts
+    }
+
+    def kinds(choice: CapacityChoice) -> tuple[str, ...]:
+        """The devices that it is made of."""
+        every = zip(choice.point.size, devices[choice.cluster], strict=True)
+        return tuple(device for count, device in every if count > 0)
+
     if budget_usd is not None and not any(choice.cost_usd is not None for choice in found):
         raise InputError(
             "no device has a price",
@@ -49,9 +59,13 @@ def choose(
         judged.append(choice.model_copy(update={"meets": meets, "surely": surely}))
 
     def money(choice: CapacityChoice) -> float:
-        value = choice.cost_usd if priced else choice.device_hours
-        assert value is not None
-        return value
+        return choice.device_hours if choice.cost_usd is None else choice.cost_usd
+
+    order = list(dict.fromkeys(kinds(choice) for choice in found))
+
+    def unit(choice: CapacityChoice) -> float:
+        """Choices of one unit have comparable `money`; 0: US dollars."""
+        return 0.0 if choice.cost_usd is not None else 1.0 + order.index(kinds(choice))
 
     def miss(choice: CapacityChoice) -> float:
         """How far it is from the limits, as a factor."""
@@ -59,16 +73,16 @@ def choose(
         over = usd / limit_usd if math.isfinite(limit_usd) else 0.0
         return max(choice.run_s / limit_s, over)
 
-    def rank(choice: CapacityChoice) -> tuple[bool, float, float, str]:
+    def rank(choice: CapacityChoice) -> tuple[bool, float, float, float, str]:
         if not choice.meets:
-            return True, miss(choice), money(choice), choice.devices_in_words
+            return True, miss(choice), unit(choice), money(choice), choice.devices_in_words
         if within_s is not None:
             value = money(choice)
         elif budget_usd is not None:
             value = choice.run_s
         else:
             value = choice.run_s * money(choice)
-        return False, value, choice.run_s, choice.devices_in_words
+        return False, unit(choice), value, choice.run_s, choice.devices_in_words
 
     ranked = tuple(sorted(judged, key=rank))
     lines = tuple(dict.fromkeys(line for front in fronts for line in front.assumptions))
@@ -77,7 +91,8 @@ def choose(
         within_s=within_s,
         budget_usd=budget_usd,
         choices=ranked,
-        verdict=_verdict(ranked, steps, within_s, budget_usd),
+        verdict=_verdict(ranked, steps, within_s, budget_usd)
+        + _unpriced([kinds(choice) for choice in found if choice.cost_usd is None], len(found)),
         without_plan=tuple(without_plan),
         assumptions=lines,
         workload=fronts[0].workload,
@@ -111,6 +126,30 @@ def _meets(choice: CapacityChoice, slower: float, limit_s: float, limit_usd: flo
     return choice.run_s * slower <= limit_s and cheap
 
 
+def _unpriced(without: Sequence[tuple[str, ...]], choices: int) -> str:
+    """What missing prices mean for the ranking, as the end of the verdict."""
+    kinds = list(dict.fromkeys(without))
+    if not kinds:
+        return ""
+    names = ", ".join(" + ".join(devices) for devices in kinds)
+    if len(without) < choices:
+        return f". {names}: no price, so ranked after what has one"
+    if len(kinds) == 1:
+        return f". {names}: no price, so ranked by device-hours"
+    return (
+        f". No prices ({names}): ranked by device-hours within a kind of devices, kinds not "
+        "compared but listed as given"
+    )
+
+
+def duration_in_words(value_s: float) -> str:
+    """For example "3.4 days", "2 hours", "45 minutes"."""
+    for unit, unit_s in (("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if value_s >= unit_s:
+            return f"{value_s / unit_s:,.3g} {unit}"
+    return f"{value_s:.3g} s"
+
+
 def _verdict(
     ranked: Sequence[CapacityChoice],
     steps: float,
@@ -118,9 +157,8 @@ def _verdict(
     budget_usd: float | None,
 ) -> str:
     best = ranked[0]
-    days = best.run_s / 86_400
     usd = "" if best.cost_usd is None else f", ${best.cost_usd:,.0f}"
-    words = f"{best.devices_in_words}: {steps:,.0f} steps take {days:,.1f} days{usd}"
+    words = f"{best.devices_in_words}: {steps:,.0f} steps take {duration_in_words(best.run_s)}{usd}"
     asked = within_s is not None or budget_usd is not None
     if not best.meets:
         return f"none of them does; the nearest: {words}"

@@ -33,7 +33,7 @@ def findings(
                     f"{words}: {beyond}: more devices do not shorten it (it is on {call.devices}, "
                     f"its shortest time needs {call.least_s_devices})"
                 )
-        else:
+        elif call.least_s_devices != call.devices:
             lines.append(
                 f"{words}: {beyond}; alone on {call.least_s_devices} devices it would take "
                 f"{1 - call.least_s / call.time_s:.0%} less than on {call.devices}"

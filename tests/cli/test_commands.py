@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from planner.cli.main import app
@@ -88,7 +90,24 @@ def test_capacity_answers_how_many_devices_and_what_it_costs() -> None:
         assert words in text
     content = json.loads(invoke(*arguments, "--json"))
     assert content["within_s"] == 7 * 86_400
+    late = CliRunner().invoke(app, [*arguments[:-1], "2h"], catch_exceptions=False)
+    assert late.exit_code == 3
+    for words in ("within 2 hours", "none of them does"):
+        assert words in late.stdout
     assert {choice["cluster"] for choice in content["choices"]} <= {"h100:1x2", "h200:1x2"}
+
+
+def test_no_word_of_a_help_text_is_taken_for_markup() -> None:
+    """Words in brackets have to be escaped, or they vanish."""
+    assert "rlmplan[report]" in "".join(invoke("plan", "--help").replace("│", "").split())
+    left = [typer.main.get_command(app)]
+    texts = []
+    while left:
+        command = left.pop()
+        texts += [command.help or "", *(getattr(each, "help", "") or "" for each in command.params)]
+        left += getattr(command, "commands", {}).values()
+    assert len(texts) > 100
+    assert [text for text in texts if re.search(r"(?<!\\)\[[a-z/]", text)] == []
 
 
 def test_export_writes_the_files_of_one_plan(plans_file: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ import planner
 from planner.catalog.workloads import problem_from
 from planner.cli.main import app
 from planner.errors import InputError
+from planner.report.simulation import render_simulation
+from planner.report.text import to_text
+from planner.schema import PlanSet
+from planner.simulate.events.replay import simulate
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +50,19 @@ def test_text_fits_100_columns_and_compares_with_the_analytic_model(plans: Path)
     assert max(len(line) for line in text.splitlines()) <= 100
     for word in ("90th percentile", "analytic", "generate", "actor_train", "weight_sync", "in use"):
         assert word in text
+
+
+def test_preemptions_are_put_down_to_the_long_samples(plans: Path) -> None:
+    plan_set = PlanSet.model_validate_json(plans.read_text())
+    found = simulate(plan_set.plans[0], plan_set.workload, plan_set.cluster, steps=2)
+    assert found.generation is not None
+    overflowing = replace(found, generation=replace(found.generation, preemptions_per_step=12.0))
+    text = to_text(render_simulation(overflowing, "plan"))
+    call = found.calls["generate"]
+    assert "12 sequences a step are preempted" in text
+    assert f"{100 * (call.time_s.mean / call.analytic_s - 1):+.1f} % against" in text
+    assert "Fewer running sequences" not in text
+    assert max(len(line) for line in text.splitlines()) <= 100
 
 
 def test_json_and_timeline(plans: Path, tmp_path: Path) -> None:

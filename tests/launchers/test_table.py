@@ -42,6 +42,12 @@ def test_the_command_prints_every_launcher_and_strategy() -> None:
     assert result.exit_code == 0
     for name in launcher_names():
         assert name in result.stdout
+    for width in (60, 100):
+        narrow = CliRunner().invoke(app, ["launchers"], env={"COLUMNS": str(width)}).stdout
+        assert max(len(line) for line in narrow.splitlines()) <= width
+        assert "…" not in narrow
+        for about in as_data().values():
+            assert all(algorithm in narrow for algorithm in about["algorithms"])
     data = json.loads(CliRunner().invoke(app, ["launchers", "--json"]).stdout)
     assert data == as_data()
 

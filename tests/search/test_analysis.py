@@ -9,6 +9,7 @@ from planner.cost.layers import PASS_PARTS
 from planner.schema import PlanSet
 from planner.schema.analysis import Analysis
 from planner.search.analysis import LIMIT_OF_PART, analyze_plan
+from planner.search.findings import findings
 
 
 def problem(**changes: object) -> Problem:
@@ -87,3 +88,16 @@ def test_slow_scoring_makes_the_environment_the_limit() -> None:
     assert analysis.bound_by == "environment"
     assert analysis.limits_s["environment pool"] == pytest.approx(480.0)
     assert analysis.what_ifs[0].change == "environment latency / 2"
+
+
+def test_no_call_is_said_to_gain_from_the_devices_that_it_has(
+    answer: tuple[PlanSet, Analysis],
+) -> None:
+    plans, analysis = answer
+    plan = plans.plans[0]
+    name, call = max(analysis.calls.items(), key=lambda item: item[1].time_s)
+    for devices, said in ((call.devices, False), (2 * call.devices, True)):
+        better = call.model_copy(update={"least_s": 0.5 * call.time_s, "least_s_devices": devices})
+        changed = analysis.model_copy(update={"calls": {**analysis.calls, name: better}})
+        text = " ".join(findings(changed, plan, plans.workload, plans.cluster.devices))
+        assert (f"alone on {devices} devices" in text) == said

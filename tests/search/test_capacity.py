@@ -12,7 +12,7 @@ from planner.catalog.workloads import problem_from
 from planner.errors import InputError
 from planner.schema import Cluster, ParetoFront, Workload
 from planner.schema.capacity import Capacity
-from planner.search.capacity import choose
+from planner.search.capacity import choose, duration_in_words
 
 STEPS = 1000.0
 
@@ -94,6 +94,45 @@ def test_a_cluster_that_holds_no_plan_is_named(workload: Workload, clusters: lis
     found = planner.capacity(workload, [tiny, clusters[1]], steps=10, space="verl-fsdp")
     assert len(found.without_plan) == 1
     assert "no plan fits" in found.without_plan[0]
+
+
+def without_prices(front: ParetoFront) -> ParetoFront:
+    points = [
+        point.model_copy(update={"cost_per_step_usd": None, "step_time_s": 0.9 * point.step_time_s})
+        for point in front.points
+    ]
+    return front.model_copy(update={"points": tuple(points)})
+
+
+def test_choices_without_a_price_come_last_and_the_answer_says_so(
+    fronts: list[ParetoFront],
+) -> None:
+    h100, h200 = fronts
+    for within_s in (None, 1e9):
+        found = answer([without_prices(h200), h100], within_s, None)
+        prices = [choice.cost_usd is not None for choice in found.choices]
+        assert prices == sorted(prices, reverse=True)
+        assert {True, False} == set(prices)
+        assert "h200-141-sxm: no price, so ranked after" in found.verdict
+
+
+def test_hours_of_different_devices_are_not_compared(fronts: list[ParetoFront]) -> None:
+    for order in (fronts, fronts[::-1]):
+        found = answer([without_prices(front) for front in order], 1e9, None)
+        clusters = [choice.cluster for choice in found.choices]
+        assert list(dict.fromkeys(clusters)) == [front.cluster.name for front in order]
+        assert clusters == sorted(clusters, key=clusters.index)
+        assert "No prices" in found.verdict
+        hours = [choice.device_hours for choice in found.choices if choice.cluster == clusters[0]]
+        assert hours == sorted(hours)
+
+
+@pytest.mark.parametrize(
+    ("value_s", "words"),
+    [(7200.0, "2 hours"), (172_800.0, "2 days"), (90.0, "1.5 minutes"), (9.0, "9 s")],
+)
+def test_durations_have_a_unit_that_fits(value_s: float, words: str) -> None:
+    assert duration_in_words(value_s) == words
 
 
 def test_limits_that_make_no_sense_are_refused(workload: Workload, clusters: list[Cluster]) -> None:

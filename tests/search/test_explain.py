@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import planner
@@ -93,6 +95,37 @@ def test_sensitivities_are_what_planning_again_gives(plans: PlanSet) -> None:
             # A better device never makes the best plan slower, up to the proof's gap.
             assert each.replanned_s is not None
             assert each.replanned_s <= plans.plans[0].step_time_s * 1.011
+
+
+def test_a_new_plan_is_never_worse_than_the_same_plan(
+    plans: PlanSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search may stop within its gap: here it returns what is 1 % slower than it found."""
+    real = api.plan
+
+    def within_the_gap(*arguments: Any, **options: Any) -> PlanSet:
+        found = real(*arguments, **options)
+        slower = found.plans[0].model_copy(
+            update={
+                "step_time_s": 1.01 * found.plans[0].step_time_s,
+                "objective_value": 1.01 * (found.plans[0].objective_value or 0.0),
+            }
+        )
+        return found.model_copy(update={"plans": (slower,)})
+
+    monkeypatch.setattr(api, "plan", within_the_gap)
+    found = explain(plans)
+    both = [
+        each
+        for each in found.sensitivities
+        if each.same_plan_s is not None and each.replanned_s is not None
+    ]
+    assert any(each.replanned_s == each.same_plan_s for each in both)
+    for each in both:
+        assert each.same_plan_s is not None
+        assert each.replanned_s is not None
+        assert each.replanned_s <= each.same_plan_s
+        assert each.saving == pytest.approx(1 - each.replanned_s / plans.plans[0].step_time_s)
 
 
 def test_rivals_say_what_they_do_otherwise(plans: PlanSet) -> None:
