@@ -12,7 +12,10 @@ from planner.cli.files import output_folder
 from planner.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sized
+
     from planner.launchers.base import Launcher
+    from planner.launchers.reading import ReadConfig
     from planner.schema import ModelSpec
     from planner.schema.check import CheckReport, SettingChange
 
@@ -20,6 +23,7 @@ _LIMIT_BYTES = 4 * 2**20
 """Far above any configuration."""
 _CHANGES_FILE = "changes.txt"
 """What the best plan changes: "-" before a setting as it is, "+" before it as it would be."""
+_SHOWN_KEYS = 12
 _SUFFIXES = (".yaml", ".yml", ".sh", ".txt", ".toml")
 
 
@@ -117,14 +121,16 @@ def check(
 
         typer.echo(to_text(render_check(report)), nl=False)
     if output is not None:
-        _write(found, report, output)
+        _write(found, found.read(files, overrides or [], context), report, output)
     if report.verdict == "will not run":
         raise typer.Exit(1)
 
 
-def _write(launcher: Launcher, report: CheckReport, folder: Path) -> None:
-    """The best plan as the launcher's files, beside the list of what it changes."""
+def _write(launcher: Launcher, read: ReadConfig, report: CheckReport, folder: Path) -> None:
+    """The best plan as the launcher's files, beside the list of what it changes and leaves out."""
     from planner.cli.files import write_files
+    from planner.cli.local_models import with_absolute_paths
+    from planner.launchers.check import not_carried
 
     if report.best is None:
         raise InputError(
@@ -135,13 +141,32 @@ def _write(launcher: Launcher, report: CheckReport, folder: Path) -> None:
     workload = report.workload.model_copy(
         update={"max_staleness": max(report.workload.max_staleness, report.best.staleness)}
     )
+    workload, notes = with_absolute_paths(workload)
     files = launcher.write(report.best, workload, report.cluster)
+    left = not_carried(launcher, read, report, files)
     changes = "".join(
         "".join(f"{sign} {change.key}={value}\n" for sign, value in _sides(change) if value)
         for change in report.setting_changes
     )
+    if left:
+        changes += f"# {_left_out(left)} in these files:\n"
+        # A value may have lines of its own: each stays a comment.
+        settings = "\n".join(f"{key}={value}" for key, value in left.items())
+        changes += "".join(f"# {line}\n" for line in settings.splitlines())
     for path in write_files(folder, {**files, _CHANGES_FILE: changes}):
         typer.echo(str(path), err=True)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    if left:
+        shown = ", ".join(list(left)[:_SHOWN_KEYS])
+        more = f", ... (all in {_CHANGES_FILE})" if len(left) > _SHOWN_KEYS else ""
+        typer.echo(f"note: {_left_out(left)} in these files: {shown}{more}", err=True)
+
+
+def _left_out(settings: Sized) -> str:
+    if len(settings) == 1:
+        return "1 of your settings is not the plan's concern and is not"
+    return f"{len(settings)} of your settings are not the plan's concern and are not"
 
 
 def _sides(change: SettingChange) -> tuple[tuple[str, str], tuple[str, str]]:

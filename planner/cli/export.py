@@ -39,6 +39,7 @@ def export(
 ) -> None:
     """Write the configuration and launch script of one plan."""
     from planner.cli.files import write_files
+    from planner.cli.local_models import with_absolute_paths
     from planner.launchers import get_launcher, priced_by
 
     launcher = get_launcher(to)
@@ -64,7 +65,10 @@ def export(
             "one of its own spaces for its best plan.",
             err=True,
         )
-    files = launcher.write(own, plan_set.workload, plan_set.cluster)
+    workload, notes = with_absolute_paths(plan_set.workload)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    files = launcher.write(own, workload, plan_set.cluster)
     if ray:
         from planner.launchers.ray_placement import ray_files
 

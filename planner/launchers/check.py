@@ -105,6 +105,18 @@ def check(
     )
 
 
+def not_carried(
+    launcher: Launcher, read: ReadConfig, report: CheckReport, files: Mapping[str, str]
+) -> dict[str, str]:
+    """Settings of a configuration that neither `files`, written for the report's best plan, nor its
+    setting changes name -> their values."""
+    cluster = report.cluster
+    models = report.workload.models
+    named = set(launcher.read(files, (), Context(cluster, models)).written)
+    named |= {change.key for change in report.setting_changes}
+    return {key: _text(value) for key, value in read.written.items() if key not in named}
+
+
 def _idle(read: ReadConfig, context: Context) -> list[str]:
     """That the configuration uses fewer devices than it was given, if so."""
     used, given = read.cluster.devices, context.cluster.groups[0].devices

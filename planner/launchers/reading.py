@@ -64,6 +64,8 @@ class ReadConfig:
     """What was assumed."""
     settings: Mapping[str, Any]
     """Setting -> value in effect, the launcher's defaults included."""
+    written: Mapping[str, Any]
+    """Setting -> value, of those that were written down."""
 
     @property
     def reference_shares_actor_layout(self) -> bool:
@@ -303,6 +305,7 @@ class Reader:
             not_understood=self.settings.not_understood(),
             notes=tuple(dict.fromkeys(self.notes)),
             settings=self.settings.effective(),
+            written=self.settings.written(),
         )
 
     def _workload(self, fields: Mapping[str, Any]) -> Workload:

@@ -249,6 +249,10 @@ class Settings:
                 found.append(NotUnderstood(key, item.value, item.where, reason, unknown))
         return tuple(found)
 
+    def written(self) -> dict[str, Any]:
+        """Key -> value as it was written down, in the order given."""
+        return {key: item.value for key, item in self._given.items()}
+
     def unknown_keys(self) -> tuple[Given, ...]:
         """Settings written down that the launcher does not have."""
         return tuple(item for key, item in self._given.items() if not self.keys.knows(key))

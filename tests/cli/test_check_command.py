@@ -113,13 +113,17 @@ def test_a_folder_of_exported_files_is_read(script: Path) -> None:
 def test_the_best_plan_is_written_as_files_that_check_reads(script: Path, tmp_path: Path) -> None:
     """`run.sh` alone is given: the overrides that it names are read from beside it."""
     out = tmp_path / "out"
-    code, text = run(script, "--set", f"{TP}=8", "-o", str(out), "--json")
+    rate = "actor_rollout_ref.actor.optim.lr=2e-6"
+    code, text = run(script, "--set", f"{TP}=8", "--set", rate, "-o", str(out), "--json")
     assert code == 0
     best = CheckReport.model_validate(json.loads(text), strict=False).best
     assert best is not None
     changes = (out / "changes.txt").read_text().splitlines()
     assert f"- {TP}=8" in changes
     assert any(line.startswith(f"+ {TP}=") for line in changes)
+    left = "1 of your settings is not the plan's concern and is not in these files:"
+    at = changes.index(f"# {left}")
+    assert changes[at + 1 :] == [f"# {rate}"]
     for written in (out / "run.sh", out):
         code, text = run(written, "--no-search", "--json")
         again = CheckReport.model_validate(json.loads(text), strict=False).prediction
@@ -211,3 +215,22 @@ def test_devices_that_stay_idle_are_counted(script: Path) -> None:
     words = "it uses 8 of the 16 devices given"
     assert words in run(script, "--no-search", "--cluster", "h100:2x8")[1]
     assert "devices given" not in run(script, "--no-search")[1]
+
+
+def test_settings_that_the_written_files_lack_are_said_on_one_line(
+    script: Path, tmp_path: Path
+) -> None:
+    more = [f"trainer.{key}=7" for key in ("save_freq", "test_freq", "total_epochs")]
+    result = CliRunner().invoke(
+        app,
+        ["check", str(script), "--launcher", "verl", "--cluster", "h100:1x8", "--deadline", "3"]
+        + ["-o", str(tmp_path / "out")]
+        + [word for setting in more for word in ("--set", setting)],
+        catch_exceptions=False,
+    )
+    assert (
+        "note: 3 of your settings are not the plan's concern and are not in these files: "
+        "trainer.save_freq, trainer.test_freq, trainer.total_epochs\n"
+    ) in result.stderr
+    lines = (tmp_path / "out" / "changes.txt").read_text().splitlines()
+    assert lines[-3:] == [f"# {setting}" for setting in more]
