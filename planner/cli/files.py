@@ -25,10 +25,22 @@ def output_folder(text: str | Path) -> Path:
     return folder
 
 
-def named_file(path: Path | None, option: str) -> None:
-    """Raise InputError for an option whose name is no file's, before the work that it costs."""
-    if path is not None and path.name in ("", ".."):
+def named_file(path: Path | None, option: str, *others: Path | None) -> None:
+    """Raise InputError for an option that names no file to write, before the work that it costs.
+
+    `others` are files of the same command that it must not replace: what it reads and writes.
+    """
+    if path is None:
+        return
+    if path.name in ("", ".."):
         raise InputError("names no file", where=option, remedy="Give a file's name.")
+    for other in others:
+        if other is not None and path.resolve() == other.resolve():
+            raise InputError(
+                "would replace another file of this command",
+                where=f"{option} {path}",
+                remedy="Give another file.",
+            )
 
 
 def write_file(path: Path, content: str, option: str) -> None:

@@ -145,8 +145,8 @@ def plan(
     from planner.catalog.workloads import problem_from
     from planner.cli.files import named_file
 
-    named_file(trace, "--trace")
-    named_file(html, "--html")
+    named_file(trace, "--trace", file)
+    named_file(html, "--html", file, trace)
     if html is not None:
         from planner.report.figures import graph_objects
 

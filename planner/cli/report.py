@@ -32,7 +32,7 @@ def report(
     from planner.cli.export import read_plans
     from planner.cli.files import named_file
 
-    named_file(html, "--html")
+    named_file(html, "--html", plans)
     plan_set = read_plans(plans)
     if not plan_set.plans:
         raise InputError("has no plan", where=str(plans), remedy="Plan again")

@@ -41,7 +41,7 @@ def simulate(
     from planner.simulate.events.replay import simulate as replay
     from planner.simulate.events.timeline import chrome_trace
 
-    named_file(timeline, "--timeline")
+    named_file(timeline, "--timeline", plans)
     plan_set = read_plans(plans)
     chosen = next((plan for plan in plan_set.plans if plan.rank == rank), None)
     if chosen is None:

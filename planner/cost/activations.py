@@ -8,6 +8,10 @@ feed-forwards and experts counted the same way):
 * queries, keys, values and the output projection's input: d (2 a + 2 g) / tp;
 * feed-forward: gate, up and their product, 3 f / tp (plain: 2 f / tp);
 * routed experts: dispatched copies k h, and k times the expert's feed-forward.
+
+Layers run eagerly from Hugging Face's code keep more when nothing is recomputed: each norm its
+input in fp32 and its result before the weight (4 h for the two), a gated feed-forward silu(gate)
+beside gate, up and their product.
 """
 
 from __future__ import annotations
@@ -32,6 +36,9 @@ ZB_H2 = SCHEDULES.index("zb-h2")
 _WORD_BYTES = 2.0
 _BLOCK_HIDDEN_WORDS = 4.0
 _CHECKPOINT_HIDDEN_WORDS = 1.0
+_EAGER_NORM_WORDS = 4.0
+"""Hidden vectors that two eager norms keep beyond their inputs: fp32 instead of bf16, and the
+normalised vector before its weight."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,9 @@ class TokenBytes:
     """The part of an MoE layer that is tokens copied for their experts."""
     checkpoint: FloatArray
     """In one layer when the whole layer is recomputed."""
+    eager: dict[str, FloatArray]
+    """What eager code keeps besides `layer`. Not part of a layer at work, whose factor was measured
+    with it."""
 
 
 def token_bytes(
@@ -85,11 +95,25 @@ def token_bytes(
         inner = inner * context.framework.value("expert_intermediates")
         shared = matrices * moe.shared_ffn_size / s.tp
         layer["moe"] = attention + copies + (inner + shared) * _WORD_BYTES
+    eager = _eager(context)
+    norms = eager * _EAGER_NORM_WORDS * model.hidden_size / split
+    gates = eager * (up_matrices(model) - 1)
+    more = {"dense": (norms + gates * model.ffn_size / s.tp) * _WORD_BYTES}
+    if model.moe is not None:
+        kept = model.moe.top_k * model.moe.expert_ffn_size + model.moe.shared_ffn_size
+        more["moe"] = (norms + gates * kept / s.tp) * _WORD_BYTES
     return TokenBytes(
         layer={kind: np.asarray(value) for kind, value in layer.items()},
         copies=np.asarray(copies),
+        eager={kind: np.asarray(value) for kind, value in more.items()},
         checkpoint=_CHECKPOINT_HIDDEN_WORDS * model.hidden_size * _WORD_BYTES / split,
     )
+
+
+def _eager(context: CallContext) -> float:
+    """1 where layers run eagerly; profiles of fused layers do not have the constant."""
+    framework = context.framework
+    return framework.value("eager_layers") if "eager_layers" in framework.constants else 0.0
 
 
 def waiting_microbatches(s: StrategyArrays, microbatches: FloatArray, stage: str) -> FloatArray:
@@ -112,7 +136,8 @@ def waiting_microbatches(s: StrategyArrays, microbatches: FloatArray, stage: str
 def stage_layer_bytes(tokens: TokenBytes, stages: Stages, stage: str) -> FloatArray:
     """Bytes of one token in all layers of a stage when nothing is recomputed, shape [n]."""
     held = stages.layers[stage]
-    return np.asarray(sum(held[kind] * bytes_ for kind, bytes_ in tokens.layer.items()))
+    kept = {kind: bytes_ + tokens.eager[kind] for kind, bytes_ in tokens.layer.items()}
+    return np.asarray(sum(held[kind] * bytes_ for kind, bytes_ in kept.items()))
 
 
 def live_layer_bytes(

@@ -74,6 +74,12 @@ class MoESpec(Schema):
             raise ValueError(
                 f"expert_groups {self.expert_groups} do not divide num_experts {self.num_experts}"
             )
+        reach = self.groups_per_token * self.num_experts // self.expert_groups
+        if self.expert_groups > 1 and reach < self.top_k:
+            raise ValueError(
+                f"groups_per_token {self.groups_per_token} of {self.expert_groups} groups reach "
+                f"{reach} experts, top_k is {self.top_k}"
+            )
         return self
 
 

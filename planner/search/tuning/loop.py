@@ -414,12 +414,16 @@ def _same_problem(study: Study, plan_set: PlanSet) -> list[Assignment]:
 
 
 def _check(budget: Budget, task: Task) -> None:
-    limits = (budget.trials, budget.device_hours, budget.cost_usd)
-    if all(limit is None for limit in limits):
+    limits = {
+        "--trials": budget.trials,
+        "--device-hours": budget.device_hours,
+        "--max-spend": budget.cost_usd,
+    }
+    if all(limit is None for limit in limits.values()):
         raise InputError("no budget", where="--trials", remedy="Give --trials or another budget")
-    for limit in limits:
+    for option, limit in limits.items():
         if limit is not None and not (0 < limit < math.inf):
-            raise InputError(f"a budget of {limit:g}", where="--trials", remedy="Give more than 0")
+            raise InputError(f"a budget of {limit:g}", where=option, remedy="Give more than 0")
     if not (0 < task.timeout_s < math.inf):
         raise InputError(f"{task.timeout_s:g} s", where="--timeout", remedy="Give more than 0")
     if not task.command.strip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -59,8 +60,7 @@ def open_storage(address: str) -> BaseStorage:
         path = Path(address)
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix in (".db", ".sqlite", ".sqlite3"):
-            url = f"sqlite:///{path}"
-            return optuna.storages.RDBStorage(url, engine_kwargs=_engine(url))
+            return _sqlite(f"sqlite:///{path}")
         from optuna.storages.journal import JournalFileBackend
 
         return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
@@ -78,6 +78,19 @@ def open_storage(address: str) -> BaseStorage:
             where=where,
             remedy=remedy,
         ) from None
+
+
+def _sqlite(url: str) -> BaseStorage:
+    """A file that another process may be creating at the same moment: its tables are then there at
+    a second look."""
+    from sqlalchemy.exc import IntegrityError, OperationalError
+
+    for wait_s in (0.2, 0.5, 1.0, 2.0):
+        try:
+            return optuna.storages.RDBStorage(url, engine_kwargs=_engine(url))
+        except (IntegrityError, OperationalError):
+            time.sleep(wait_s)
+    return optuna.storages.RDBStorage(url, engine_kwargs=_engine(url))
 
 
 def _engine(url: str) -> dict[str, Any]:
