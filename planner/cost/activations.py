@@ -95,7 +95,7 @@ def token_bytes(
         inner = inner * context.framework.value("expert_intermediates")
         shared = matrices * moe.shared_ffn_size / s.tp
         layer["moe"] = attention + copies + (inner + shared) * _WORD_BYTES
-    eager = _eager(context)
+    eager = context.framework.value("eager_layers")
     norms = eager * _EAGER_NORM_WORDS * model.hidden_size / split
     gates = eager * (up_matrices(model) - 1)
     more = {"dense": (norms + gates * model.ffn_size / s.tp) * _WORD_BYTES}
@@ -108,12 +108,6 @@ def token_bytes(
         eager={kind: np.asarray(value) for kind, value in more.items()},
         checkpoint=_CHECKPOINT_HIDDEN_WORDS * model.hidden_size * _WORD_BYTES / split,
     )
-
-
-def _eager(context: CallContext) -> float:
-    """1 where layers run eagerly; profiles of fused layers do not have the constant."""
-    framework = context.framework
-    return framework.value("eager_layers") if "eager_layers" in framework.constants else 0.0
 
 
 def waiting_microbatches(s: StrategyArrays, microbatches: FloatArray, stage: str) -> FloatArray:
