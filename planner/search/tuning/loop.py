@@ -308,13 +308,14 @@ class _Tuner:
             trial,
             {
                 "folder": str(folder.resolve()),
-                "alive_at": time.time(),
-                "owner": me(),
                 "placement": plan.placement,
                 "analytic_step_s": point.prediction.step_time_s,
                 "predicted_step_s": expected.step_s,
                 "predicted_deviation": expected.deviation,
                 CONSTRAINTS: [point.memory_over],
+                "alive_at": time.time(),
+                # Written last: a trial with an owner has all of the above.
+                "owner": me(),
             },
         )
         self.progress(
@@ -369,7 +370,8 @@ class _Tuner:
 
 def _young(job: Job, trial: FrozenTrial) -> bool:
     """Its shell may not have left a sign yet."""
-    return job.started_at is None and time.time() - float(trial.user_attrs["alive_at"]) < 2.0
+    alive_at = float(trial.user_attrs.get("alive_at", 0.0))
+    return job.started_at is None and time.time() - alive_at < 2.0
 
 
 def _line(number: int, measured: Measured) -> str:

@@ -175,6 +175,29 @@ def test_killed_it_loses_no_finished_trial_and_repeats_none(tmp_path: Path, afte
     assert {int(folder.name.removeprefix("trial-")) for folder in done} <= numbers
 
 
+@pytest.mark.parametrize("written", [(), ("folder",), ("folder", "alive_at")])
+def test_a_tuner_that_died_before_its_job_began_leaves_nothing_behind(
+    tmp_path: Path, written: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from planner.search.tuning import ledger
+
+    storage = str(tmp_path / "study.db")
+    tune(plans(), task(tmp_path), Budget(trials=1), storage=storage)
+    study = optuna.load_study(study_name=None, storage=f"sqlite:///{storage}")
+    first = study.trials[0]
+    study.enqueue_trial(first.params | {"generate.max_running_sequences": 64})
+    half = study.ask({name: first.distributions[name] for name in first.params})
+    values = {"folder": str(tmp_path / "trials" / "trial-9999"), "alive_at": time.time() - 99}
+    for name in written:
+        half.set_user_attr(name, values[name])
+    monkeypatch.setattr(ledger, "_UNBORN_S", 0.0)
+    found = tune(plans(), task(tmp_path), Budget(trials=2), storage=storage)
+    # What was asked for is run, under another number.
+    assert [each.status for each in found.trials] == ["ok", "ok"]
+    assert found.trials[1].settings["generate.max_running_sequences"] == 64
+    assert half.number not in {each.number for each in found.trials}
+
+
 def test_passwords_of_storages_are_not_shown() -> None:
     url = "postgresql+psycopg://me:s3cret/@nowhere.invalid:1/db"
     assert masked("postgresql://me:s3cret@host/db") == "postgresql://me:***@host/db"
