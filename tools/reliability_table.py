@@ -178,7 +178,8 @@ def table() -> str:
     for kind in KINDS:
         found = outcome(kind)
         message = found.message.replace("|", "\\|").replace("\n", " ")
-        message = message.replace(str(Path.home()), "~")
+        # Lists of what is known grow; the page need not follow them.
+        message = message.replace(str(Path.home()), "~").split(" Known:")[0]
         short = message if len(message) <= 260 else message[:260].rsplit(" ", 1)[0] + " ..."
         rows.append(f"| {kind.what} | {found.code} | {short} |")
     return "\n".join(rows)

@@ -68,7 +68,14 @@ def _from_yaml(text: str, name: str) -> list[Given]:
     content = read_yaml(text, name)
     content.pop("hydra", None)
     found = []
-    for item in content.pop("defaults", None) or []:
+    defaults = content.pop("defaults", None) or []
+    if not isinstance(defaults, list):
+        raise InputError(
+            f"should be a list, given {defaults!r:.60}",
+            where=f"{name}: defaults",
+            remedy="Write it as Hydra has it: a list of configuration groups.",
+        )
+    for item in defaults:
         if isinstance(item, dict):
             for key, value in item.items():
                 if str(key).removeprefix("override").strip() == "model_engine":
