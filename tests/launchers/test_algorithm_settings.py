@@ -22,6 +22,9 @@ def case(launcher: str) -> Case:
     """A plan of the launcher's first space for GRPO without KL, searched for once."""
     if launcher not in CASES:
         workload = grpo(QWEN_8B, kl_weight=0.0, models={"actor": QWEN_8B})
+        if launcher == "prime-rl":  # its loss takes the engine's log-probabilities
+            changes = {"old_logprobs": "engine", "optimizer_steps": 1}
+            workload = workload.model_copy(update=changes)
         cluster = parse_cluster("h100:2x8")
         space = get_launcher(launcher).capabilities.spaces[0]
         plans = planner.plan(workload, cluster, space=space, top=5, deadline_s=10, gap=0.1)

@@ -28,4 +28,5 @@ def test_every_plan_of_a_launchers_space_is_exported(name: str) -> None:
             for file, content in files.items():
                 if file.endswith(".yaml"):
                     config: dict[str, Any] = yaml.safe_load(content)
-                    assert config["defaults"]
+                    assert config
+                    assert config.get("defaults") or launcher not in ("nemo-rl", "verl")
