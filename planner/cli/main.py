@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -83,6 +84,8 @@ workloads.register(app)
 
 def run() -> None:
     """Run the command line; exits with 0, 1 (error), 2 (bad input) or 3 (no plan fits)."""
+    if sys.stdout is None:  # closed by the caller, who still wants the exit code
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         app()
     except PlannerError as error:

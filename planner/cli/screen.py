@@ -18,8 +18,6 @@ def show(report: RenderableType) -> None:
 
     from planner.report.text import WIDTH, to_text
 
-    if sys.stdout is None:
-        return  # closed by the caller
     if sys.stdout.isatty():
         Console(highlight=False, markup=False, width=WIDTH).print(report)
     else:

@@ -23,7 +23,7 @@ from planner.launchers.base import (
     header,
     layout_of,
     omegaconf_literal,
-    refuse,
+    refuse_unsupported,
 )
 from planner.launchers.reading import Context, ReadConfig
 from planner.launchers.sources import flatten
@@ -94,9 +94,7 @@ class Areal:
 
     def write(self, plan: Plan, workload: Workload, cluster: Cluster) -> LaunchFiles:
         """The configuration and a script; InputError for a plan that AReaL cannot run."""
-        reasons = self.supports(plan, workload, cluster)
-        if reasons:
-            raise refuse(self, reasons)
+        refuse_unsupported(self, plan, workload, cluster)
         intro = header(self, plan, workload)
         config = _config(layout_of(plan), workload, cluster)
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=100)

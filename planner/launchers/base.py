@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -303,12 +303,16 @@ def _reward_reasons(layout: Layout, calls: list[Call], space: SearchSpace) -> li
     return []
 
 
-def refuse(launcher: Launcher, reasons: Iterable[str]) -> InputError:
-    """The error that `write` raises for a plan that the launcher cannot run."""
-    return InputError(
-        f"{launcher.name} cannot run this plan: {'; '.join(reasons)}",
-        remedy="Plan in one of the launcher's search spaces",
-    )
+def refuse_unsupported(
+    launcher: Launcher, plan: Plan, workload: Workload, cluster: Cluster
+) -> None:
+    """Raise the InputError of `write` for a plan that the launcher cannot run."""
+    reasons = launcher.supports(plan, workload, cluster)
+    if reasons:
+        raise InputError(
+            f"{launcher.name} cannot run this plan: {'; '.join(reasons)}",
+            remedy="Plan in one of the launcher's search spaces",
+        )
 
 
 def omegaconf_literal(text: str) -> str:

@@ -23,7 +23,7 @@ from planner.launchers.base import (
     header,
     layout_of,
     omegaconf_literal,
-    refuse,
+    refuse_unsupported,
 )
 from planner.launchers.nemo_rl_read import read_nemo_rl
 from planner.launchers.nemo_rl_script import launch_script
@@ -80,9 +80,7 @@ class NemoRl:
 
     def write(self, plan: Plan, workload: Workload, cluster: Cluster) -> LaunchFiles:
         """`nemo_rl.yaml` and `launch.sh`; InputError for a plan that NeMo RL cannot run."""
-        reasons = self.supports(plan, workload, cluster)
-        if reasons:
-            raise refuse(self, reasons)
+        refuse_unsupported(self, plan, workload, cluster)
         config = _config(layout_of(plan), workload, cluster)
         intro = header(self, plan, workload) + (
             "# Goes into examples/configs of a NeMo RL checkout: launch.sh copies it there.\n"

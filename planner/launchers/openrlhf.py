@@ -18,7 +18,7 @@ from planner.launchers.base import (
     common_reasons,
     header,
     layout_of,
-    refuse,
+    refuse_unsupported,
 )
 from planner.launchers.flags import ray_script
 from planner.launchers.openrlhf_read import ENTRY, read_openrlhf
@@ -75,9 +75,7 @@ class OpenRlhf:
 
     def write(self, plan: Plan, workload: Workload, cluster: Cluster) -> LaunchFiles:
         """The launch script; InputError for a plan that OpenRLHF cannot run."""
-        reasons = self.supports(plan, workload, cluster)
-        if reasons:
-            raise refuse(self, reasons)
+        refuse_unsupported(self, plan, workload, cluster)
         before = 'flags+=(--data.prompt_dataset "${PROMPT_DATA:?set PROMPT_DATA}")\n'
         if "reward" not in workload.models:
             before += 'flags+=(--reward.remote_url "${REMOTE_RM_URL:?set REMOTE_RM_URL}")\n'

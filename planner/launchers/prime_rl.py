@@ -20,7 +20,7 @@ from planner.launchers.base import (
     common_reasons,
     header,
     layout_of,
-    refuse,
+    refuse_unsupported,
 )
 from planner.launchers.prime_rl_read import read_prime_rl
 from planner.launchers.reading import Context, ReadConfig
@@ -91,9 +91,7 @@ class PrimeRl:
 
     def write(self, plan: Plan, workload: Workload, cluster: Cluster) -> LaunchFiles:
         """The configuration and a script; InputError for a plan that prime-rl cannot run."""
-        reasons = self.supports(plan, workload, cluster)
-        if reasons:
-            raise refuse(self, reasons)
+        refuse_unsupported(self, plan, workload, cluster)
         intro = header(self, plan, workload)
         script = _SCRIPT.substitute(header=intro, config_file=shlex.quote(CONFIG_FILE))
         text = toml(_config(layout_of(plan), workload, cluster))

@@ -20,7 +20,7 @@ from planner.launchers.base import (
     common_reasons,
     header,
     layout_of,
-    refuse,
+    refuse_unsupported,
 )
 from planner.launchers.flags import ray_script
 from planner.launchers.megatron_flags import parallel_flags
@@ -82,9 +82,7 @@ class Slime:
 
     def write(self, plan: Plan, workload: Workload, cluster: Cluster) -> LaunchFiles:
         """The launch script; InputError for a plan that slime cannot run."""
-        reasons = self.supports(plan, workload, cluster)
-        if reasons:
-            raise refuse(self, reasons)
+        refuse_unsupported(self, plan, workload, cluster)
         layout = layout_of(plan)
         entry = "train_async.py" if layout.staleness > 0 else "train.py"
         script = ray_script(

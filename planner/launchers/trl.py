@@ -23,7 +23,7 @@ from planner.launchers.base import (
     common_reasons,
     header,
     layout_of,
-    refuse,
+    refuse_unsupported,
 )
 from planner.launchers.flags import flag_lines
 from planner.launchers.reading import Context, ReadConfig
@@ -112,9 +112,7 @@ class Trl:
 
     def write(self, plan: Plan, workload: Workload, cluster: Cluster) -> LaunchFiles:
         """Configurations and scripts; InputError for a plan that TRL cannot run."""
-        reasons = self.supports(plan, workload, cluster)
-        if reasons:
-            raise refuse(self, reasons)
+        refuse_unsupported(self, plan, workload, cluster)
         layout, intro = layout_of(plan), header(self, plan, workload)
         split = layout.placement == "disaggregated"
         files = {

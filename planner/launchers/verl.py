@@ -20,7 +20,7 @@ from planner.launchers.base import (
     common_reasons,
     header,
     layout_of,
-    refuse,
+    refuse_unsupported,
 )
 from planner.launchers.reading import Context, ReadConfig
 from planner.launchers.verl_files import config_yaml, override_lines, run_script
@@ -80,9 +80,7 @@ class Verl:
 
     def write(self, plan: Plan, workload: Workload, cluster: Cluster) -> LaunchFiles:
         """Overrides, YAML and script; InputError for a plan that verl cannot run."""
-        reasons = self.supports(plan, workload, cluster)
-        if reasons:
-            raise refuse(self, reasons)
+        refuse_unsupported(self, plan, workload, cluster)
         layout = layout_of(plan)
         keys = _keys(layout, workload)
         intro = header(self, plan, workload)

@@ -18,7 +18,7 @@ from planner.simulate.bounds import dtype_of, longest_chain_s
 from planner.simulate.check import check_calls
 from planner.simulate.copies import of_assignment
 from planner.simulate.evaluate import evaluate_instance
-from planner.simulate.instance import Instance, make_instance
+from planner.simulate.instance import Instance, instance_for
 from planner.simulate.prices import price_key
 
 LIMIT_OF_PART: dict[str, Limit] = {
@@ -60,15 +60,8 @@ def analyze_plan(plan: Plan, workload: Workload, cluster: Cluster) -> Analysis:
     """
     assignment = plan.assignment
     space = load_space(assignment.space)
-    instance = make_instance(
-        workload,
-        cluster,
-        framework=assignment.framework,
-        engine=assignment.engine,
-        reference_shares_actor_layout=space.reference_shares_actor_layout,
-        reallocates=space.reallocation,
-    )
-    instance = of_assignment(instance, plan.assignment)
+    instance = instance_for(assignment, workload, cluster)
+    instance = of_assignment(instance, assignment)
     predicted = evaluate_instance(instance, assignment)
     check_calls(plan, predicted.calls)
     # The freest placement that the space allows: rules of tighter ones would hide faster options.
@@ -230,16 +223,8 @@ def _step_bound_by(
 def _what_ifs(instance: Instance, plan: Plan, step_time_s: float) -> tuple[WhatIf, ...]:
     """The plan evaluated with one quantity of its hardware or workload changed."""
     found = []
-    space = load_space(plan.assignment.space)
     for change in same_plan_changes(instance.workload, instance.cluster):
-        other = make_instance(
-            change.workload,
-            change.cluster,
-            framework=plan.assignment.framework,
-            engine=plan.assignment.engine,
-            reference_shares_actor_layout=space.reference_shares_actor_layout,
-            reallocates=space.reallocation,
-        )
+        other = instance_for(plan.assignment, change.workload, change.cluster)
         seconds = evaluate_instance(other, plan.assignment, bound_s=0.0).step_time_s
         found.append(
             WhatIf(change=change.words, step_time_s=seconds, saving=1 - seconds / step_time_s)

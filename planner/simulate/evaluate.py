@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from planner.catalog.spaces import load_space
 from planner.cost.arrays import CallCosts
 from planner.cost.memory import usable_bytes, verdict
 from planner.errors import InputError
@@ -25,7 +24,7 @@ from planner.schema.plan import MemoryVerdict
 from planner.simulate.bounds import work_depth_bound_s
 from planner.simulate.check import check_assignment
 from planner.simulate.copies import of_assignment, on_copy, transfer_s
-from planner.simulate.instance import Instance, make_instance
+from planner.simulate.instance import Instance, instance_for
 from planner.simulate.prices import Prices, price_assignments, price_key
 from planner.simulate.schedule import DeviceRange, Schedule, schedule_on_meshes
 from planner.workload.calls import workload_of
@@ -49,15 +48,7 @@ def evaluate(plan: Plan | Assignment, workload: Workload, cluster: Cluster) -> P
     strategy's degrees do not multiply to its mesh's devices.
     """
     assignment = plan.assignment if isinstance(plan, Plan) else plan
-    space = load_space(assignment.space)
-    instance = make_instance(
-        workload,
-        cluster,
-        framework=assignment.framework,
-        engine=assignment.engine,
-        reference_shares_actor_layout=space.reference_shares_actor_layout,
-        reallocates=space.reallocation,
-    )
+    instance = instance_for(assignment, workload, cluster)
     return evaluate_instance(instance, assignment)
 
 

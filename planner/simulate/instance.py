@@ -8,12 +8,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from planner.catalog.frameworks import load_framework
+from planner.catalog.spaces import load_space
 from planner.cost.context import CallContext
 from planner.cost.fusion import Adjustment, returns_logprobs
 from planner.cost.kernel_tables import load_kernels
 from planner.cost.kernels import KernelTable
 from planner.cost.transfer import step_fixed_s, sync_route, weight_sync_s, whole_copy_s
-from planner.schema import Call, Cluster, FrameworkProfile, ModelSpec, NodeGroup, Workload
+from planner.schema import (
+    Assignment,
+    Call,
+    Cluster,
+    FrameworkProfile,
+    ModelSpec,
+    NodeGroup,
+    Workload,
+)
 from planner.schema.workload import CallKind
 from planner.workload.algorithms import build_graph
 from planner.workload.calls import workload_of
@@ -24,7 +33,7 @@ from planner.workload.units import SYNC, TAIL, CallUnit, WeightTransfer, transfe
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["POOL", "SYNC", "Instance", "make_instance"]
+__all__ = ["POOL", "SYNC", "Instance", "instance_for", "make_instance"]
 
 POOL = ":pool"
 """Suffix of the event that stands for the whole work of an environment call's workers."""
@@ -207,6 +216,22 @@ def make_instance(
         reallocates=reallocates,
         reference_shares_actor_layout=reference_shares_actor_layout,
         adjustments=_asked_for(workload, graph),
+    )
+
+
+def instance_for(assignment: Assignment, workload: Workload, cluster: Cluster) -> Instance:
+    """The instance with the profiles of an assignment and the conventions of its search space.
+
+    Raises InputError as `make_instance`, or for an unknown space.
+    """
+    space = load_space(assignment.space)
+    return make_instance(
+        workload,
+        cluster,
+        framework=assignment.framework,
+        engine=assignment.engine,
+        reference_shares_actor_layout=space.reference_shares_actor_layout,
+        reallocates=space.reallocation,
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from planner.catalog.spaces import load_space
 from planner.schema import Assignment, Cluster, Plan, Workload
 from planner.simulate.check import check_assignment
 from planner.simulate.copies import of_assignment
 from planner.simulate.evaluate import planned_schedule, priced, sync_times_s
 from planner.simulate.events.timeline import CPU, Span, mesh_name
-from planner.simulate.instance import Instance, make_instance
+from planner.simulate.instance import Instance, instance_for
 from planner.simulate.prices import price_assignments
 
 OVERHEAD = "step_overhead"
@@ -34,15 +33,7 @@ def planned_spans(
         steps = 2 + assignment.staleness if assignment.staleness else 1
     if steps < 1:
         raise ValueError("a timeline has at least one step")
-    space = load_space(assignment.space)
-    general = make_instance(
-        workload,
-        cluster,
-        framework=assignment.framework,
-        engine=assignment.engine,
-        reference_shares_actor_layout=space.reference_shares_actor_layout,
-        reallocates=space.reallocation,
-    )
+    general = instance_for(assignment, workload, cluster)
     instance = of_assignment(general, assignment)
     check_assignment(instance, assignment)
     prices = price_assignments(general, [assignment])

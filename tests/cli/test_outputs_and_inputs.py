@@ -38,9 +38,10 @@ def test_outputs_do_not_replace_inputs_or_one_another(
     assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]
 
 
-def test_a_closed_standard_output_is_no_traceback() -> None:
-    code = "import sys; sys.stdout = None; from planner.cli.screen import show; show('x')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("arguments", ["doctor", "launchers", f"plan {EXAMPLE} --details 0"])
+def test_a_closed_standard_output_is_no_traceback(arguments: str) -> None:
+    command = f'"{sys.executable}" -m planner.cli.main {arguments} >&-'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
 

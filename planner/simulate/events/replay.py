@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from planner.catalog.spaces import load_space
 from planner.cost.arrays import CallCosts
 from planner.errors import InputError
 from planner.schema import Assignment, Cluster, Mesh, Plan, Prediction, Workload
@@ -30,7 +29,7 @@ from planner.simulate.events.timeline import (
     mesh_name,
     statistics,
 )
-from planner.simulate.instance import Instance, make_instance
+from planner.simulate.instance import Instance, instance_for
 from planner.simulate.prices import price_assignments
 from planner.simulate.schedule import DeviceRange
 from planner.simulate.timeline import meshes_of
@@ -49,15 +48,7 @@ def simulate(
     `evaluate` refuses, ValueError for less than one step.
     """
     assignment = plan.assignment if isinstance(plan, Plan) else plan
-    space = load_space(assignment.space)
-    general = make_instance(
-        workload,
-        cluster,
-        framework=assignment.framework,
-        engine=assignment.engine,
-        reference_shares_actor_layout=space.reference_shares_actor_layout,
-        reallocates=space.reallocation,
-    )
+    general = instance_for(assignment, workload, cluster)
     return simulate_instance(general, assignment, steps=steps, seed=seed)
 
 
